@@ -1,0 +1,271 @@
+//! The gRPC face of the data role: turns requests into messages and refusals into replies with routes. Every call is answered within a
+//! bound.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use cell_proto::v1::data_service_server::{DataService, DataServiceServer};
+use cell_proto::v1::query_reply::Answer;
+use cell_proto::v1::submit_reply::Outcome as SubmitOutcome;
+use cell_proto::v1::{
+    AckFeedReply, AckFeedRequest, ClaimReply, ClaimRequest, CreateHeadsReply, CreateHeadsRequest, FeedBatch,
+    FeedRequest, GuildChunk, InspectReply, InspectRequest, ListHeadsReply, ListHeadsRequest, MergeGuildRequest,
+    QueryReply, QueryRequest, ReadGuildRequest, ReadLogReply, ReadLogRequest, Reason, Refusal, RunReply,
+    SplitGuildRequest, SubmitReply, SubmitRequest, SwitchReply, SwitchRequest,
+};
+use cell_runtime::{CancellationToken, Channels, Directory, unix_ms};
+use cell_store::Store;
+use futures::{Stream, StreamExt};
+use prometheus_client::registry::Registry;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Request, Response, Status};
+
+use super::feed::{self, concerns};
+use super::guild;
+use super::logs::{Logs, Turn, unavailable};
+use super::metrics::Metrics;
+use super::query::Queries;
+use super::reader::LogReader;
+use super::routes::Routes;
+use super::task::{Context, Message};
+use crate::machine::{Command, Limits, feed_cursor};
+
+/// The longest a submit may wait when its deadline allows more; the caller retries with the same operation id.
+const SUBMIT: Duration = Duration::from_secs(15);
+
+/// Who this data service is.
+#[derive(Clone, Debug)]
+pub struct DataServerConfig {
+    /// The cell it serves.
+    pub cell: String,
+    /// Its member id.
+    pub member_id: String,
+    /// host:port that others dial.
+    pub address: String,
+    /// Bounds and times.
+    pub limits: Limits,
+}
+
+/// The data role's service.
+#[derive(Clone)]
+pub struct DataServer {
+    pub(super) logs: Arc<Logs>,
+    pub(super) channels: Arc<Channels>,
+    pub(super) window_us: i64,
+    queries: Arc<Queries>,
+}
+
+impl DataServer {
+    /// A service over a store; owns nothing until it is asked. Registers its metrics. `shutdown` drains its logs.
+    pub fn new(
+        config: DataServerConfig,
+        store: Arc<dyn Store>,
+        directory: Directory,
+        registry: &mut Registry,
+        shutdown: CancellationToken,
+    ) -> Self {
+        let context = Context {
+            store,
+            directory: directory.clone(),
+            metrics: Metrics::new(registry),
+            member_id: config.member_id.clone(),
+            shutdown,
+        };
+        let routes = Routes { directory, cell: config.cell, member_id: config.member_id, address: config.address };
+        let window_us = config.limits.window_us;
+        Self {
+            logs: Arc::new(Logs::new(context, routes, config.limits)),
+            channels: Arc::new(Channels::default()),
+            window_us,
+            queries: Arc::new(Queries::new()),
+        }
+    }
+
+    /// The tonic service.
+    pub fn into_service(self) -> DataServiceServer<Self> {
+        DataServiceServer::new(self)
+            .max_decoding_message_size(cell_proto::MAX_MESSAGE_BYTES)
+            .max_encoding_message_size(cell_proto::MAX_MESSAGE_BYTES)
+    }
+
+    /// All owned logs look at their heads: somebody may have claimed them while this process looked dead.
+    pub fn recheck(&self) {
+        self.logs.recheck();
+    }
+
+    /// Logs with a task here.
+    pub fn open_logs(&self) -> usize {
+        self.logs.all().len()
+    }
+
+    async fn submit_one(&self, request: SubmitRequest) -> Result<cell_proto::v1::Committed, Refusal> {
+        let operation_id = request.operation_id.as_slice().try_into().map_err(|_| {
+            Refusal::new(
+                Reason::Invalid,
+                format!("operation_id has {} bytes, it must have 16", request.operation_id.len()),
+            )
+        })?;
+        let command = Command {
+            operation_id,
+            deadline_ms: request.deadline_unix_ms,
+            actor_id: request.actor_id,
+            policy_version: request.policy_version,
+            guild_term: request.guild_term,
+            term: request.term,
+            change: request.change.ok_or_else(|| Refusal::new(Reason::Invalid, "change is missing"))?,
+        };
+        let handle = self.logs.owner(&request.log, Turn::Ours).await?;
+        let left = u64::try_from(request.deadline_unix_ms - unix_ms()).unwrap_or(0);
+        // A little longer than the deadline: the machine tells the reason better.
+        let wait = SUBMIT.min(Duration::from_millis(left.saturating_add(250)));
+        let answer = handle.ask(|answer| Message::Submit { command, answer });
+        match tokio::time::timeout(wait, answer).await {
+            Ok(outcome) => outcome?,
+            Err(_) => {
+                let message = "no outcome in time; retry with the same operation id";
+                Err(Refusal::new(Reason::UnknownOutcome, message).retry_after_ms(100))
+            }
+        }
+    }
+
+    async fn read_log_page(&self, request: &ReadLogRequest) -> Result<ReadLogReply, Refusal> {
+        super::logs::parse(&request.log)?;
+        let limit = usize::try_from(request.limit).ok().filter(|limit| (1..=1000).contains(limit));
+        let limit = limit.ok_or_else(|| Refusal::new(Reason::Invalid, "limit must be 1–1000"))?;
+        let mut reader = LogReader::new(self.logs.context.store.clone(), &request.log);
+        let (entries, last) = reader.next(request.from, limit).await?;
+        // `last` is that of the segment read; a short page tells the caller to ask again from its end.
+        let entries = entries.into_iter().filter(|entry| concerns(entry, request.guild_id)).collect();
+        Ok(ReadLogReply { entries, last, refusal: None })
+    }
+
+    async fn ack(&self, request: &AckFeedRequest) -> Result<(), Refusal> {
+        super::logs::parse(&request.log)?;
+        let name = feed_cursor(request.guild_id);
+        let written = self.logs.context.store.write_cursor(&request.log, &name, request.number).await;
+        written.map(|_| ()).map_err(|error| unavailable(&error))
+    }
+}
+
+type Streamed<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
+
+/// Turns a refused call into a reply that carries the refusal.
+macro_rules! reply {
+    ($self:expr, $log:expr, $call:expr, $reply:ident) => {{
+        let log = $log;
+        match $call.await {
+            Ok(reply) => Ok(Response::new(reply)),
+            Err(refusal) => {
+                let refusal = $self.logs.redirect(&log, refusal).await;
+                Ok(Response::new($reply { refusal: Some(refusal), ..$reply::default() }))
+            }
+        }
+    }};
+}
+
+#[tonic::async_trait]
+impl DataService for DataServer {
+    async fn submit(&self, request: Request<SubmitRequest>) -> Result<Response<SubmitReply>, Status> {
+        let request = request.into_inner();
+        let log = request.log.clone();
+        let outcome = match self.submit_one(request).await {
+            Ok(committed) => SubmitOutcome::Committed(committed),
+            Err(refusal) => SubmitOutcome::Refusal(self.logs.redirect(&log, refusal).await),
+        };
+        Ok(Response::new(SubmitReply { outcome: Some(outcome) }))
+    }
+
+    async fn query(&self, request: Request<QueryRequest>) -> Result<Response<QueryReply>, Status> {
+        let request = request.into_inner();
+        let log = request.log.clone();
+        let mut reply = match self.logs.owner(&log, Turn::Ours).await {
+            Ok(handle) => self.queries.run(self.logs.clone(), handle, request).await,
+            Err(refusal) => QueryReply { as_of: 0, answer: Some(Answer::Refusal(refusal)) },
+        };
+        if let Some(Answer::Refusal(refusal)) = reply.answer {
+            reply.answer = Some(Answer::Refusal(self.logs.redirect(&log, refusal).await));
+        }
+        Ok(Response::new(reply))
+    }
+
+    type ReadGuildStream = Streamed<GuildChunk>;
+    async fn read_guild(&self, request: Request<ReadGuildRequest>) -> Result<Response<Self::ReadGuildStream>, Status> {
+        let request = request.into_inner();
+        let (sender, receiver) = guild::channel();
+        match self.logs.owner(&request.log, Turn::Ours).await {
+            Ok(handle) => {
+                tokio::spawn(guild::run(self.logs.clone(), handle, request, sender));
+            }
+            Err(refusal) => {
+                let refusal = self.logs.redirect(&request.log, refusal).await;
+                drop(sender.send(Ok(GuildChunk { refusal: Some(refusal), ..GuildChunk::default() })).await);
+            }
+        }
+        Ok(Response::new(ReceiverStream::new(receiver).boxed()))
+    }
+
+    type FeedStream = Streamed<FeedBatch>;
+    async fn feed(&self, request: Request<FeedRequest>) -> Result<Response<Self::FeedStream>, Status> {
+        let request = request.into_inner();
+        let (sender, receiver) = feed::channel();
+        let owned = async {
+            let handle = self.logs.owner(&request.log, Turn::Ours).await?;
+            handle.owned().await?;
+            Ok::<_, Refusal>(handle)
+        };
+        match owned.await {
+            Ok(handle) => {
+                tokio::spawn(feed::run(self.logs.clone(), handle, request, sender));
+            }
+            Err(refusal) => {
+                let refusal = self.logs.redirect(&request.log, refusal).await;
+                drop(sender.send(Ok(FeedBatch { refusal: Some(refusal), ..FeedBatch::default() })).await);
+            }
+        }
+        Ok(Response::new(ReceiverStream::new(receiver).boxed()))
+    }
+
+    async fn ack_feed(&self, request: Request<AckFeedRequest>) -> Result<Response<AckFeedReply>, Status> {
+        let request = request.into_inner();
+        Ok(Response::new(AckFeedReply { refusal: self.ack(&request).await.err() }))
+    }
+
+    async fn read_log(&self, request: Request<ReadLogRequest>) -> Result<Response<ReadLogReply>, Status> {
+        let request = request.into_inner();
+        reply!(self, request.log.clone(), self.read_log_page(&request), ReadLogReply)
+    }
+
+    async fn create_heads(&self, request: Request<CreateHeadsRequest>) -> Result<Response<CreateHeadsReply>, Status> {
+        reply!(self, String::new(), self.create(request.into_inner()), CreateHeadsReply)
+    }
+
+    async fn list_heads(&self, request: Request<ListHeadsRequest>) -> Result<Response<ListHeadsReply>, Status> {
+        reply!(self, String::new(), self.list(request.into_inner()), ListHeadsReply)
+    }
+
+    async fn inspect(&self, request: Request<InspectRequest>) -> Result<Response<InspectReply>, Status> {
+        let request = request.into_inner();
+        reply!(self, request.log.clone(), self.inspect_log(request), InspectReply)
+    }
+
+    async fn claim(&self, request: Request<ClaimRequest>) -> Result<Response<ClaimReply>, Status> {
+        let request = request.into_inner();
+        reply!(self, request.log.clone(), self.claim_log(request), ClaimReply)
+    }
+
+    async fn split_guild(&self, request: Request<SplitGuildRequest>) -> Result<Response<RunReply>, Status> {
+        let request = request.into_inner();
+        reply!(self, request.bucket_log.clone(), self.split_guild_out(request), RunReply)
+    }
+
+    async fn merge_guild(&self, request: Request<MergeGuildRequest>) -> Result<Response<RunReply>, Status> {
+        let request = request.into_inner();
+        reply!(self, request.bucket_log.clone(), self.merge_guild_back(request), RunReply)
+    }
+
+    async fn switch(&self, request: Request<SwitchRequest>) -> Result<Response<SwitchReply>, Status> {
+        let request = request.into_inner();
+        reply!(self, request.log.clone(), self.switch_log(request), SwitchReply)
+    }
+}

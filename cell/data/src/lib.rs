@@ -1,0 +1,8 @@
+//! The data role: owns logs. `machine` decides (pure), `domain` knows what entries mean (pure), `driver` does the I/O. It is the only
+//! role that talks to a store.
+
+pub mod domain;
+pub mod driver;
+pub mod machine;
+
+pub use driver::{Config, RunError, run};

@@ -1,0 +1,277 @@
+//! The log machine: owns one log by LOG.md rules 1–9 and 16–18. It decides what is asked of the store, in which order, and what is
+//! answered when. It does no I/O, reads no clock and waits for nothing: `handle(input, now)` gives effects, and at most one request to
+//! the store is outstanding, so that a crash after any of them can be tested. Shipping a log to a copy (rules 10–15) would be further
+//! jobs beside [`owner::Job`].
+
+mod admission;
+mod apply;
+mod claim;
+mod commit;
+mod handover;
+mod owner;
+mod protections;
+mod retention;
+mod roll;
+mod settle;
+mod types;
+mod walk;
+mod window;
+
+use std::collections::{HashMap, HashSet, VecDeque};
+
+use cell_proto::unit::Unit;
+use cell_proto::v1::{Head, Reason, Refusal, Route};
+use cell_store::{Reply, Request, StoreError};
+
+use crate::domain;
+
+use self::claim::Claim;
+use self::owner::Owner;
+use self::protections::Protections;
+use self::types::Pending;
+use self::window::Window;
+
+pub use self::retention::feed_cursor;
+pub use self::types::{Command, Effect, Identity, Inheritance, Input, Limits, OperationId, Outcome, Ticket};
+pub(crate) use self::walk::{Step, Walk, Wanted};
+
+/// How long to wait before asking the store again, in microseconds.
+const BACKOFF_US: i64 = 25_000;
+/// The longest such wait.
+const MAX_BACKOFF_US: i64 = 1_000_000;
+
+enum State {
+    Released,
+    Claiming(Box<Claim>),
+    Owner(Box<Owner>),
+}
+
+/// Whether commands are admitted.
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Admission {
+    Open,
+    /// Closed by a run; `told` once the run knows that nothing is in flight.
+    Closed {
+        run_id: String,
+        told: bool,
+    },
+}
+
+/// One log at one data service.
+pub struct LogMachine {
+    me: Identity,
+    limits: Limits,
+    rules: Protections,
+    /// Rises only: the driver's monotone reading of the wall clock.
+    now_us: i64,
+    state: State,
+    admission: Admission,
+    /// Commands not answered yet.
+    pending: HashMap<OperationId, Pending>,
+    /// Those not in flight, oldest first.
+    queue: VecDeque<OperationId>,
+    window: Window,
+    /// Proposed operations that may still land: an append with an unknown outcome, last number unchanged since.
+    uncertain: HashSet<OperationId>,
+    known: domain::State,
+    /// When the next caller's deadline passes.
+    expiry_at_us: i64,
+    effects: Vec<Effect>,
+    outstanding: bool,
+    resend_at_us: Option<i64>,
+    failures: u32,
+}
+
+impl LogMachine {
+    /// A machine that owns nothing yet.
+    pub fn new(me: Identity, limits: Limits) -> Self {
+        Self::with_rules(me, limits, Protections::ALL)
+    }
+
+    fn with_rules(me: Identity, limits: Limits, rules: Protections) -> Self {
+        Self {
+            me,
+            limits,
+            rules,
+            now_us: 0,
+            state: State::Released,
+            admission: Admission::Open,
+            pending: HashMap::new(),
+            queue: VecDeque::new(),
+            window: Window::default(),
+            uncertain: HashSet::new(),
+            known: domain::State::default(),
+            expiry_at_us: i64::MAX,
+            effects: Vec::new(),
+            outstanding: false,
+            resend_at_us: None,
+            failures: 0,
+        }
+    }
+
+    /// Takes one input in and answers with what to do. `now_us` is microseconds since the Unix epoch; going back has no effect.
+    pub fn handle(&mut self, input: Input, now_us: i64) -> Vec<Effect> {
+        self.now_us = self.now_us.max(now_us);
+        match input {
+            Input::Claim => self.start_claim(),
+            Input::Submit { ticket, command } => self.submit(ticket, command),
+            Input::Answered(results) => {
+                self.outstanding = false;
+                self.answered(results);
+            }
+            Input::Tick => {}
+            Input::Recheck => self.with_owner(|owner| owner.recheck = true),
+            Input::Close { run_id } => self.close(run_id),
+            Input::Reopen { run_id } => self.reopen(&run_id),
+            Input::Switch { to_cell } => self.wish_switch(to_cell),
+            Input::Seal { moved_to } => self.wish_seal(moved_to),
+            Input::Inherit(inheritance) => self.inherit(inheritance),
+        }
+        self.pump();
+        std::mem::take(&mut self.effects)
+    }
+
+    /// When to come back with [`Input::Tick`], in microseconds since the Unix epoch; none when only an input can change anything.
+    pub fn wake_at_us(&self) -> Option<i64> {
+        let expiry = Some(self.expiry_at_us).filter(|_| !self.pending.is_empty());
+        let work = match &self.state {
+            _ if self.outstanding => None,
+            State::Released => None,
+            State::Claiming(_) => self.resend_at_us,
+            State::Owner(owner) => self.resend_at_us.or_else(|| self.owner_wake_us(owner)),
+        };
+        [expiry, work].into_iter().flatten().min()
+    }
+
+    /// The head this machine holds, while it is the owner.
+    pub fn head(&self) -> Option<&Head> {
+        match &self.state {
+            State::Owner(owner) => Some(&owner.head),
+            _ => None,
+        }
+    }
+
+    /// Last committed and last applied number, while it is the owner.
+    pub fn position(&self) -> Option<(u64, u64)> {
+        match &self.state {
+            State::Owner(owner) => Some((owner.statics.last, owner.applied)),
+            _ => None,
+        }
+    }
+
+    /// The run that closed admission.
+    pub fn closed_by(&self) -> Option<&str> {
+        match &self.admission {
+            Admission::Open => None,
+            Admission::Closed { run_id, .. } => Some(run_id),
+        }
+    }
+
+    /// Nothing owned and nothing under way.
+    pub fn is_released(&self) -> bool {
+        matches!(self.state, State::Released)
+    }
+
+    /// Commands not answered yet.
+    pub fn queued(&self) -> usize {
+        self.pending.len()
+    }
+
+    /// Nothing is in flight and the applied cursor is written: dropping the machine now leaves no work to the next owner.
+    pub fn is_idle(&self) -> bool {
+        match &self.state {
+            State::Released => true,
+            State::Claiming(_) => false,
+            State::Owner(owner) => {
+                self.pending.is_empty()
+                    && owner.backlog.is_empty()
+                    && owner.cursor == owner.applied
+                    && !self.outstanding
+            }
+        }
+    }
+
+    fn with_owner(&mut self, change: impl FnOnce(&mut Owner)) {
+        if let State::Owner(owner) = &mut self.state {
+            change(owner);
+        }
+    }
+
+    fn ask(&mut self, requests: Vec<Request>) {
+        debug_assert!(!self.outstanding, "one request at a time");
+        self.outstanding = true;
+        self.resend_at_us = None;
+        self.effects.push(Effect::Ask(requests));
+    }
+
+    /// The store did not answer usefully: the present step is asked again after a pause.
+    fn pause(&mut self) {
+        let backoff = (BACKOFF_US << self.failures.min(6)).min(MAX_BACKOFF_US);
+        self.failures += 1;
+        self.resend_at_us = Some(self.now_us + backoff);
+    }
+
+    fn answered(&mut self, results: Vec<Result<Reply, StoreError>>) {
+        match std::mem::replace(&mut self.state, State::Released) {
+            State::Released => {}
+            State::Claiming(claim) => self.claim_answered(claim, results),
+            State::Owner(owner) => self.job_answered(owner, results),
+        }
+    }
+
+    fn pump(&mut self) {
+        self.expire();
+        if self.outstanding || self.resend_at_us.is_some_and(|at| at > self.now_us) {
+            return;
+        }
+        match std::mem::replace(&mut self.state, State::Released) {
+            State::Released => {}
+            State::Claiming(claim) => {
+                let requests = claim.requests(&self.me);
+                self.state = State::Claiming(claim);
+                self.ask(requests);
+            }
+            State::Owner(owner) => self.work(owner),
+        }
+    }
+
+    /// Steps back: everyone waiting is told, and nothing is held any more.
+    fn release(&mut self, refusal: Refusal) {
+        let unanswered: Vec<OperationId> = self.pending.keys().copied().collect();
+        for operation_id in unanswered {
+            self.refuse(operation_id, refusal.clone());
+        }
+        self.queue.clear();
+        self.uncertain.clear();
+        self.window = Window::default();
+        self.known.forget();
+        self.admission = Admission::Open;
+        self.resend_at_us = None;
+        self.failures = 0;
+        self.state = State::Released;
+        self.effects.push(Effect::Released { refusal });
+    }
+
+    /// The refusal of one that is not, or no more, the owner.
+    fn not_owner(&self, head: Option<&Head>) -> Refusal {
+        let route = head.map(|head| Route {
+            log: self.me.log.clone(),
+            cell: head.cell.clone(),
+            term: head.term,
+            ..Route::default()
+        });
+        let refusal = Refusal::new(Reason::NotOwner, format!("{} does not own {}", self.me.member_id, self.me.log));
+        match route {
+            Some(route) => refusal.with_route(route),
+            None => refusal,
+        }
+    }
+
+    /// The bucket's log of a guild's log.
+    fn bucket_log(&self) -> Option<String> {
+        match self.me.unit {
+            Unit::Guild(guild_id) => Some(Unit::bucket(guild_id).log()),
+            Unit::Bucket(_) => None,
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! What a gateway is told at start.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::session::limits::StartLimits;
+
+/// Everything a gateway needs to know.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// The cell it serves.
+    pub cell: String,
+    /// The StorageCell its cell is on.
+    pub storage_cell: String,
+    /// Unique in the fleet and stable across restarts: the Pod's name.
+    pub member_id: String,
+    /// What others dial.
+    pub address: IpAddr,
+    /// What it listens on.
+    pub listen_address: IpAddr,
+    /// Port of the gRPC services.
+    pub grpc_port: u16,
+    /// Port of `/livez`, `/readyz`, `/metrics`.
+    pub admin_port: u16,
+    /// Port of REST and websockets.
+    pub http_port: u16,
+    /// Where clients reach the fleet, `http://host:port`.
+    pub public_url: String,
+    /// Folder with `current` and optionally `previous`.
+    pub token_keys_dir: PathBuf,
+    /// host:port of each etcd member.
+    pub etcd_endpoints: Vec<String>,
+    /// The fleet's prefix in etcd.
+    pub etcd_prefix: String,
+    /// Where the directory's snapshot goes.
+    pub state_dir: PathBuf,
+    /// Allows listening beyond loopback without TLS.
+    pub plaintext: bool,
+    /// How long a drain may take.
+    pub grace: Duration,
+    /// Bounds and rates.
+    pub limits: Limits,
+}
+
+/// Bounds and rates of one gateway.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// REST requests of one user in a second, over all routes.
+    pub rest_global_per_second: u32,
+    /// Messages of one user into one channel in 5 seconds.
+    pub rest_messages_per_5s: u32,
+    /// Session starts.
+    pub starts: StartLimits,
+    /// Frames of one connection in a minute.
+    pub frames_per_minute: u32,
+    /// As told in Hello, in milliseconds.
+    pub heartbeat_interval_ms: u64,
+    /// How long a session without a connection can be resumed, in milliseconds.
+    pub session_lease_ms: u64,
+    /// Most sessions held.
+    pub max_sessions: usize,
+    /// Most commands held because admission is closed somewhere.
+    pub max_held_commands: usize,
+    /// Privileged intent bits that are allowed.
+    pub privileged_intents: u32,
+    /// How often a connected user's list of guilds is read again, in seconds.
+    pub guild_list_check_seconds: u64,
+}
+
+impl Limits {
+    /// What a fleet gets when nobody says otherwise.
+    pub fn standard() -> Self {
+        Self {
+            rest_global_per_second: 50,
+            rest_messages_per_5s: 50,
+            starts: StartLimits { daily: 1000, max_concurrency: 16, burst: 16 },
+            frames_per_minute: 120,
+            heartbeat_interval_ms: 41_250,
+            session_lease_ms: 180_000,
+            max_sessions: 100_000,
+            max_held_commands: 10_000,
+            privileged_intents: crate::wire::intents::all_privileged(),
+            guild_list_check_seconds: 120,
+        }
+    }
+}
+
+impl Config {
+    /// What clients dial for the websocket: no trailing slash, or some libraries ask for a path of several.
+    pub fn websocket_url(&self) -> String {
+        let base = self.public_url.trim_end_matches('/');
+        match base.split_once("://") {
+            Some(("https", rest)) => format!("wss://{rest}"),
+            Some((_, rest)) => format!("ws://{rest}"),
+            None => format!("ws://{base}"),
+        }
+    }
+}

@@ -1,0 +1,246 @@
+//! What a client may put into a message: checked field by field, every error named. Pure.
+
+use serde_json::{Map, Value, json};
+
+use super::error::ApiError;
+use super::form::Form;
+use crate::wire::lenient;
+
+const MAX_CONTENT: usize = 2000;
+const MAX_EMBEDS: usize = 10;
+const MAX_EMBED_CHARACTERS: usize = 6000;
+const MAX_NONCE: usize = 25;
+/// Flags a client may set: suppress embeds, suppress notifications.
+const SETTABLE_FLAGS: i64 = 1 << 2 | 1 << 12;
+
+/// A new message.
+#[derive(Debug, PartialEq)]
+pub struct NewMessage {
+    /// At most 2000 characters.
+    pub content: String,
+    /// A JSON array; empty for none.
+    pub embeds_json: String,
+    /// Read aloud.
+    pub tts: bool,
+    /// At most 25 characters; empty for none.
+    pub nonce: String,
+    /// It was sent as a number.
+    pub nonce_is_integer: bool,
+    /// The nonce names the operation.
+    pub enforce_nonce: bool,
+    /// The message it replies to; 0 for none.
+    pub reply_to: i64,
+    /// A reply to a message that is not there is refused.
+    pub reply_must_exist: bool,
+    /// Settable bits only.
+    pub flags: i32,
+}
+
+impl NewMessage {
+    /// Reads and checks a body.
+    ///
+    /// # Errors
+    /// 50035, 50006.
+    pub fn read(body: &Map<String, Value>) -> Result<Self, ApiError> {
+        let mut form = Form::default();
+        let content = form.text(body, "content", 0..=MAX_CONTENT).unwrap_or_default();
+        let embeds_json = embeds(&mut form, body).unwrap_or_default();
+        let (nonce, nonce_is_integer) = nonce(&mut form, body);
+        let (reply_to, reply_must_exist) = reference(&mut form, body);
+        for key in ["attachments", "components", "sticker_ids", "poll"] {
+            if lenient::present(body, key).is_some_and(|value| !value.as_array().is_some_and(Vec::is_empty)) {
+                form.add(key, "UNSUPPORTED", "This kind of content is not supported.");
+            }
+        }
+        let message = Self {
+            content,
+            embeds_json,
+            tts: form.boolean(body, "tts").unwrap_or(false),
+            enforce_nonce: form.boolean(body, "enforce_nonce").unwrap_or(false) && !nonce.is_empty(),
+            nonce,
+            nonce_is_integer,
+            reply_to,
+            reply_must_exist,
+            flags: (form.integer(body, "flags", 0..=i64::from(i32::MAX)).unwrap_or(0) & SETTABLE_FLAGS) as i32,
+        };
+        form.finish()?;
+        if message.content.trim().is_empty() && message.embeds_json.is_empty() {
+            return Err(ApiError::bad(50_006, "Cannot send an empty message"));
+        }
+        Ok(message)
+    }
+}
+
+/// An edit: only what is set changes.
+#[derive(Debug, PartialEq)]
+pub struct Edit {
+    /// New text.
+    pub content: Option<String>,
+    /// New embeds, a JSON array; an empty text removes them.
+    pub embeds_json: Option<String>,
+}
+
+impl Edit {
+    /// Reads and checks a body.
+    ///
+    /// # Errors
+    /// 50035, 50006.
+    pub fn read(body: &Map<String, Value>) -> Result<Self, ApiError> {
+        let mut form = Form::default();
+        let content = match body.get("content") {
+            Some(Value::Null) => Some(String::new()),
+            _ => form.text(body, "content", 0..=MAX_CONTENT),
+        };
+        let embeds_json = embeds(&mut form, body);
+        form.finish()?;
+        Ok(Self { content, embeds_json })
+    }
+}
+
+fn nonce(form: &mut Form, body: &Map<String, Value>) -> (String, bool) {
+    match lenient::present(body, "nonce") {
+        None => (String::new(), false),
+        Some(Value::Number(number)) if number.is_i64() || number.is_u64() => (number.to_string(), true),
+        Some(Value::String(text)) if text.chars().count() <= MAX_NONCE => (text.clone(), false),
+        Some(Value::String(_)) => {
+            form.add("nonce", "BASE_TYPE_MAX_LENGTH", &format!("Must be {MAX_NONCE} or fewer in length."));
+            (String::new(), false)
+        }
+        Some(_) => {
+            form.add("nonce", "BASE_TYPE_BAD_TYPE", "Could not interpret value as string or integer.");
+            (String::new(), false)
+        }
+    }
+}
+
+fn reference(form: &mut Form, body: &Map<String, Value>) -> (i64, bool) {
+    let Some(reference) = lenient::present(body, "message_reference") else {
+        return (0, false);
+    };
+    let Some(reference) = reference.as_object() else {
+        form.add("message_reference", "DICT_TYPE_CONVERT", "Only dictionaries may be used in a DictType");
+        return (0, false);
+    };
+    if lenient::present(reference, "type").and_then(lenient::integer).unwrap_or(0) != 0 {
+        form.add("message_reference.type", "UNSUPPORTED", "Forwarding is not supported.");
+    }
+    let Some(id) = reference.get("message_id").and_then(lenient::id) else {
+        form.required("message_reference.message_id");
+        return (0, false);
+    };
+    (id, lenient::present(reference, "fail_if_not_exists").and_then(Value::as_bool).unwrap_or(true))
+}
+
+/// The embeds as JSON text; `Some("")` when the client sent an empty list, `None` when it sent none.
+fn embeds(form: &mut Form, body: &Map<String, Value>) -> Option<String> {
+    let list = match (body.get("embeds"), lenient::present(body, "embed")) {
+        (Some(Value::Null), _) => return Some(String::new()),
+        (Some(Value::Array(list)), _) => list.clone(),
+        (Some(_), _) => {
+            form.add("embeds", "LIST_TYPE_CONVERT", "Only iterables may be used in a ListType");
+            return None;
+        }
+        (None, Some(one)) => vec![one.clone()],
+        (None, None) => return None,
+    };
+    if list.len() > MAX_EMBEDS {
+        form.add("embeds", "BASE_TYPE_MAX_LENGTH", &format!("Must be {MAX_EMBEDS} or fewer in length."));
+        return None;
+    }
+    let mut characters = 0;
+    let checked: Vec<Value> = list
+        .into_iter()
+        .enumerate()
+        .filter_map(|(index, embed)| check_embed(form, index, embed, &mut characters))
+        .collect();
+    if characters > MAX_EMBED_CHARACTERS {
+        form.add("embeds", "MAX_EMBED_SIZE_EXCEEDED", "Embed size exceeds maximum size of 6000");
+        return None;
+    }
+    if checked.is_empty() { Some(String::new()) } else { Some(Value::Array(checked).to_string()) }
+}
+
+fn check_embed(form: &mut Form, index: usize, embed: Value, characters: &mut usize) -> Option<Value> {
+    let Value::Object(mut embed) = embed else {
+        form.add(&format!("embeds.{index}"), "DICT_TYPE_CONVERT", "Only dictionaries may be used in a DictType");
+        return None;
+    };
+    let mut count = |path: String, value: Option<&Value>, max: usize| {
+        let length = value.and_then(Value::as_str).map_or(0, |text| text.chars().count());
+        *characters += length;
+        if length > max {
+            form.add(&path, "BASE_TYPE_MAX_LENGTH", &format!("Must be {max} or fewer in length."));
+        }
+    };
+    count(format!("embeds.{index}.title"), embed.get("title"), 256);
+    count(format!("embeds.{index}.description"), embed.get("description"), 4096);
+    count(format!("embeds.{index}.footer.text"), embed.get("footer").and_then(|footer| footer.get("text")), 2048);
+    count(format!("embeds.{index}.author.name"), embed.get("author").and_then(|author| author.get("name")), 256);
+    let fields = embed.get("fields").and_then(Value::as_array).cloned().unwrap_or_default();
+    for (number, field) in fields.iter().enumerate() {
+        count(format!("embeds.{index}.fields.{number}.name"), field.get("name"), 256);
+        count(format!("embeds.{index}.fields.{number}.value"), field.get("value"), 1024);
+    }
+    if fields.len() > 25 {
+        form.add(&format!("embeds.{index}.fields"), "BASE_TYPE_MAX_LENGTH", "Must be 25 or fewer in length.");
+    }
+    embed.insert("type".to_owned(), json!("rich"));
+    Some(Value::Object(embed))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn read(body: Value) -> Result<NewMessage, ApiError> {
+        NewMessage::read(body.as_object().unwrap())
+    }
+
+    #[test]
+    fn a_nonce_may_be_a_number_or_a_text_of_25() {
+        assert!(read(json!({"content": "x", "nonce": 12, "enforce_nonce": true})).unwrap().nonce_is_integer);
+        let text = read(json!({"content": "x", "nonce": "12345678901234567890", "enforce_nonce": true})).unwrap();
+        assert_eq!((text.nonce.as_str(), text.enforce_nonce), ("12345678901234567890", true));
+        assert_eq!(read(json!({"content": "x", "nonce": "n".repeat(26)})).unwrap_err().code(), 50_035);
+        assert!(!read(json!({"content": "x", "enforce_nonce": true})).unwrap().enforce_nonce);
+    }
+
+    #[test]
+    fn length_counts_characters_and_an_empty_message_has_its_own_code() {
+        assert!(read(json!({"content": "é".repeat(2000)})).is_ok());
+        assert_eq!(read(json!({"content": "é".repeat(2001)})).unwrap_err().code(), 50_035);
+        for empty in
+            [json!({}), json!({"content": ""}), json!({"content": "  "}), json!({"content": null, "embeds": []})]
+        {
+            assert_eq!(read(empty).unwrap_err().code(), 50_006);
+        }
+    }
+
+    #[test]
+    fn embeds_have_their_bounds() {
+        let many = json!({"embeds": vec![json!({"title": "t"}); 11]});
+        assert_eq!(read(many).unwrap_err().code(), 50_035);
+        let long = json!({"embeds": [{"description": "d".repeat(4000)}, {"description": "d".repeat(2001)}]});
+        assert_eq!(read(long).unwrap_err().code(), 50_035);
+        let kept = read(json!({"embeds": [{"title": "t", "unknown": 1}]})).unwrap();
+        assert!(kept.embeds_json.contains("unknown"));
+    }
+
+    #[test]
+    fn what_is_not_supported_is_refused_and_unknown_fields_are_ignored() {
+        assert_eq!(read(json!({"content": "x", "components": [{"type": 1}]})).unwrap_err().code(), 50_035);
+        assert!(read(json!({"content": "x", "components": [], "sticker_ids": null, "whatever": {"a": 1}})).is_ok());
+    }
+
+    proptest! {
+        #[test]
+        fn any_json_is_read_without_panic(text in "\\{(\"(content|embeds|nonce|tts|flags|message_reference)\":(1|\"a\"|null|\\[\\]|\\{\\}|true|-5|\\[1\\]),?){0,5}\\}") {
+            if let Ok(Value::Object(body)) = serde_json::from_str(&text) {
+                let _ = NewMessage::read(&body);
+                let _ = Edit::read(&body);
+            }
+        }
+    }
+}

@@ -1,0 +1,9 @@
+//! Connections: websockets of clients and resumes proxied from other gateways, driven alike.
+
+pub mod compress;
+pub mod driver;
+pub mod members;
+pub mod peer;
+pub mod proxy;
+pub mod transport;
+pub mod upgrade;

@@ -1,0 +1,5 @@
+//! The gateway over real sockets, against a scripted cell.
+
+mod fake;
+mod rest;
+mod sessions;

@@ -1,0 +1,95 @@
+//! The writer thread: takes what is queued as one group, does it in order, syncs once, then answers.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use tokio::sync::{mpsc, oneshot};
+
+use super::disk::Disk;
+use crate::engine::execute;
+use crate::{Reply, Request, StoreError};
+
+/// The most requests that share one sync.
+const GROUP: usize = 256;
+
+/// A request and where its answer goes.
+pub(super) struct Job {
+    pub(super) request: Request,
+    pub(super) answer: oneshot::Sender<Result<Reply, StoreError>>,
+}
+
+pub(super) struct Writer {
+    disk: Arc<Disk>,
+    data_dir: PathBuf,
+    reserve_bytes: u64,
+}
+
+impl Writer {
+    pub(super) fn new(disk: Arc<Disk>, data_dir: PathBuf, reserve_bytes: u64) -> Self {
+        Self { disk, data_dir, reserve_bytes }
+    }
+
+    /// Works until nobody can send any more.
+    pub(super) fn run(self, mut jobs: mpsc::Receiver<Job>) {
+        while let Some(first) = jobs.blocking_recv() {
+            let mut group = vec![first];
+            while group.len() < GROUP
+                && let Ok(job) = jobs.try_recv()
+            {
+                group.push(job);
+            }
+            self.work(group);
+        }
+    }
+
+    fn work(&self, group: Vec<Job>) {
+        let room = self.check_room();
+        let now_s = cell_runtime::unix_ms() / 1000;
+        let mut wrote = false;
+        let mut outcomes = Vec::with_capacity(group.len());
+        for job in group {
+            let outcome = self.one(job.request, &room, now_s);
+            wrote |= matches!(outcome, Ok((_, true)));
+            outcomes.push((job.answer, outcome));
+        }
+        // Answers to reads wait too: what they saw may have been written a moment ago, in this very group.
+        let synced = if wrote { self.disk.sync() } else { Ok(()) };
+        for (answer, outcome) in outcomes {
+            let result = match (&synced, outcome) {
+                (Err(error), Ok(_)) => Err(error.clone()),
+                (_, outcome) => outcome.map(|(reply, _)| reply),
+            };
+            // A caller that went away does not need its answer.
+            drop(answer.send(result));
+        }
+    }
+
+    /// The answer, and whether something was written.
+    fn one(&self, request: Request, room: &Result<(), StoreError>, now_s: i64) -> Result<(Reply, bool), StoreError> {
+        if self.disk.is_broken() {
+            return Err(StoreError::Unavailable(
+                "a write to disk failed before; the store must be restarted".to_owned(),
+            ));
+        }
+        let frees = matches!(request, Request::DropSegment(_));
+        let (reply, changes) = execute(&*self.disk, request, now_s)?;
+        if changes.is_empty() {
+            return Ok((reply, false));
+        }
+        if !frees {
+            room.clone()?;
+        }
+        self.disk.commit(changes)?;
+        Ok((reply, true))
+    }
+
+    fn check_room(&self) -> Result<(), StoreError> {
+        let Ok(volume) = rustix::fs::statvfs(&self.data_dir) else { return Ok(()) };
+        let free_bytes = volume.f_bavail.saturating_mul(volume.f_frsize);
+        if free_bytes >= self.reserve_bytes {
+            return Ok(());
+        }
+        let path = self.data_dir.display().to_string();
+        Err(StoreError::Full { path, free_bytes, reserve_bytes: self.reserve_bytes })
+    }
+}

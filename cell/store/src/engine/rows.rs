@@ -1,0 +1,187 @@
+//! Rows: every cell carries its write time and the last write wins, whatever order writes arrive in. A tombstone of a row or a range
+//! hides what was written at its time or before. Expiry counts from the write time, so that repeating a write changes nothing.
+
+use std::collections::BTreeMap;
+
+use cell_proto::v1::{CellRead, ReadRowsReply, ReadRowsRequest, Row, RowMutation, WriteRequest};
+use prost::Message;
+
+use super::{ANSWER_BYTES, Change, Kv, Scan, Space, keys};
+use crate::StoreError;
+
+/// A row as stored.
+#[derive(Clone, PartialEq, Message)]
+struct StoredRow {
+    /// 0: never deleted.
+    #[prost(int64, tag = "1")]
+    deleted_at_us: i64,
+    #[prost(message, repeated, tag = "2")]
+    cells: Vec<StoredCell>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct StoredCell {
+    #[prost(string, tag = "1")]
+    column: String,
+    #[prost(bytes = "vec", tag = "2")]
+    value: Vec<u8>,
+    #[prost(int64, tag = "3")]
+    timestamp_us: i64,
+    /// Seconds since the Unix epoch; 0: never.
+    #[prost(int64, tag = "4")]
+    expires_at_s: i64,
+}
+
+impl StoredRow {
+    fn delete(&mut self, timestamp_us: i64) {
+        self.deleted_at_us = self.deleted_at_us.max(timestamp_us);
+        self.drop_hidden();
+    }
+
+    fn set(&mut self, cell: StoredCell) {
+        match self.cells.iter_mut().find(|known| known.column == cell.column) {
+            // Of two values written at one time the greater wins: any rule does that everyone applies.
+            Some(known) if (known.timestamp_us, &known.value) < (cell.timestamp_us, &cell.value) => *known = cell,
+            Some(_) => {}
+            None => self.cells.push(cell),
+        }
+        self.drop_hidden();
+    }
+
+    fn drop_hidden(&mut self) {
+        let deleted_at_us = self.deleted_at_us;
+        self.cells.retain(|cell| cell.timestamp_us > deleted_at_us);
+    }
+}
+
+fn decode_row(bytes: &[u8]) -> Result<StoredRow, StoreError> {
+    StoredRow::decode(bytes).map_err(|error| StoreError::Damaged(error.to_string()))
+}
+
+/// The changes that a write makes.
+pub(super) fn write(kv: &dyn Kv, request: WriteRequest, now_s: i64) -> Result<Vec<Change>, StoreError> {
+    let mut rows: BTreeMap<Vec<u8>, StoredRow> = BTreeMap::new();
+    let mut ranges: BTreeMap<Vec<u8>, i64> = BTreeMap::new();
+    for mutation in request.mutations {
+        let timestamp_us = if mutation.timestamp_us == 0 { request.timestamp_us } else { mutation.timestamp_us };
+        if timestamp_us <= 0 {
+            return Err(StoreError::Invalid("a write needs a write time above 0".to_owned()));
+        }
+        let prefix = keys::partition(
+            keys::name("table", &mutation.table)?,
+            keys::bounded("partition key", &mutation.partition)?,
+        );
+        keys::bounded("clustering key", &mutation.clustering)?;
+        if mutation.range_end.is_empty() {
+            let key = [prefix, mutation.clustering.clone()].concat();
+            let mut row = match rows.remove(&key) {
+                Some(row) => row,
+                None => kv.get(Space::Rows, &key)?.map(|bytes| decode_row(&bytes)).transpose()?.unwrap_or_default(),
+            };
+            change_row(&mut row, mutation, timestamp_us, request.ttl_seconds)?;
+            row.cells.retain(|cell| cell.expires_at_s == 0 || cell.expires_at_s > now_s);
+            rows.insert(key, row);
+        } else {
+            let key = keys::range(&prefix, &mutation.clustering, keys::bounded("range end", &mutation.range_end)?);
+            let known = kv.get(Space::Ranges, &key)?.map(|bytes| range_time(&bytes)).transpose()?.unwrap_or(0);
+            let time = ranges.entry(key).or_insert(known);
+            *time = (*time).max(timestamp_us);
+        }
+    }
+    let rows = rows.into_iter().map(|(key, row)| (Space::Rows, key, Some(row.encode_to_vec())));
+    let ranges = ranges.into_iter().map(|(key, time)| (Space::Ranges, key, Some(time.to_be_bytes().to_vec())));
+    Ok(rows.chain(ranges).collect())
+}
+
+fn change_row(
+    row: &mut StoredRow,
+    mutation: RowMutation,
+    timestamp_us: i64,
+    ttl_seconds: u32,
+) -> Result<(), StoreError> {
+    if mutation.delete_row {
+        row.delete(timestamp_us);
+    }
+    let expires_at_s = if ttl_seconds == 0 { 0 } else { timestamp_us / 1_000_000 + i64::from(ttl_seconds) };
+    for cell in mutation.cells {
+        keys::name("column", &cell.column)?;
+        row.set(StoredCell { column: cell.column, value: cell.value, timestamp_us, expires_at_s });
+    }
+    Ok(())
+}
+
+fn range_time(bytes: &[u8]) -> Result<i64, StoreError> {
+    let bytes = bytes.try_into().map_err(|_| StoreError::Damaged("a range's time is not 8 bytes".to_owned()))?;
+    Ok(i64::from_be_bytes(bytes))
+}
+
+/// A range tombstone: `[start, end)` hidden up to a time.
+struct Range {
+    start: Vec<u8>,
+    end: Vec<u8>,
+    time: i64,
+}
+
+fn ranges_of(kv: &dyn Kv, prefix: &[u8]) -> Result<Vec<Range>, StoreError> {
+    let mut ranges = Vec::new();
+    let scan = Scan { space: Space::Ranges, from: prefix.to_vec(), to: keys::after(prefix.to_vec()), reverse: false };
+    kv.scan(scan, &mut |key, value| {
+        let (start, end) = keys::split_range(key, prefix.len())
+            .ok_or_else(|| StoreError::Damaged("a range's key does not come apart".to_owned()))?;
+        ranges.push(Range { start, end, time: range_time(value)? });
+        Ok(true)
+    })?;
+    Ok(ranges)
+}
+
+/// Live rows in `[start, end)`.
+pub(super) fn read(kv: &dyn Kv, request: &ReadRowsRequest, now_s: i64) -> Result<ReadRowsReply, StoreError> {
+    let limit = usize::try_from(request.limit).ok().filter(|limit| *limit > 0);
+    let limit = limit.ok_or_else(|| StoreError::Invalid("limit must be at least 1".to_owned()))?;
+    let prefix =
+        keys::partition(keys::name("table", &request.table)?, keys::bounded("partition key", &request.partition)?);
+    let ranges = ranges_of(kv, &prefix)?;
+    let from = [prefix.clone(), request.start.clone()].concat();
+    let to = if request.end.is_empty() {
+        keys::after(prefix.clone())
+    } else {
+        [prefix.clone(), request.end.clone()].concat()
+    };
+    let (mut rows, mut more, mut bytes) = (Vec::new(), false, 0);
+    if from < to {
+        let scan = Scan { space: Space::Rows, from, to, reverse: request.reverse };
+        kv.scan(scan, &mut |key, value| {
+            let clustering = key.get(prefix.len()..).unwrap_or_default();
+            let Some(row) = live(clustering, decode_row(value)?, &ranges, now_s) else { return Ok(true) };
+            bytes += value.len();
+            more = rows.len() == limit || (bytes > ANSWER_BYTES && !rows.is_empty());
+            if !more {
+                rows.push(row);
+            }
+            Ok(!more)
+        })?;
+    }
+    Ok(ReadRowsReply { rows, more })
+}
+
+/// What is left of a row; none when nothing is.
+fn live(clustering: &[u8], row: StoredRow, ranges: &[Range], now_s: i64) -> Option<Row> {
+    let covers = |range: &&Range| range.start.as_slice() <= clustering && clustering < range.end.as_slice();
+    let hidden = ranges.iter().filter(covers).map(|range| range.time).max().unwrap_or(0).max(row.deleted_at_us);
+    let cells: Vec<CellRead> = row
+        .cells
+        .into_iter()
+        .filter(|cell| cell.timestamp_us > hidden && (cell.expires_at_s == 0 || cell.expires_at_s > now_s))
+        .map(|cell| CellRead {
+            ttl_seconds: if cell.expires_at_s == 0 {
+                0
+            } else {
+                u32::try_from(cell.expires_at_s - now_s).unwrap_or(u32::MAX)
+            },
+            column: cell.column,
+            value: cell.value,
+            timestamp_us: cell.timestamp_us,
+        })
+        .collect();
+    (!cells.is_empty()).then(|| Row { clustering: clustering.to_vec(), cells })
+}

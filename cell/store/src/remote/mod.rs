@@ -1,0 +1,66 @@
+//! The store over gRPC: a server in front of any engine, and a client that is a `Store` itself. Errors keep their kind on the way; what
+//! the transport cannot tell is an unknown outcome.
+
+mod client;
+mod server;
+
+use tonic::{Code, Status};
+
+pub use client::RemoteStore;
+pub use server::StoreServer;
+
+use crate::StoreError;
+
+const KIND: &str = "cellplane-store-error";
+
+fn to_status(error: &StoreError) -> Status {
+    let code = match error {
+        StoreError::Unavailable(_) => Code::Unavailable,
+        StoreError::UnknownOutcome(_) => Code::Unknown,
+        StoreError::Full { .. } => Code::ResourceExhausted,
+        StoreError::NewerVersion { .. } | StoreError::Open { .. } => Code::FailedPrecondition,
+        StoreError::Invalid(_) => Code::InvalidArgument,
+        StoreError::Damaged(_) => Code::DataLoss,
+    };
+    let message = match error {
+        StoreError::Unavailable(text)
+        | StoreError::UnknownOutcome(text)
+        | StoreError::Invalid(text)
+        | StoreError::Damaged(text) => text.clone(),
+        other => other.to_string(),
+    };
+    let mut status = Status::new(code, message);
+    if let Ok(kind) = error.label().parse() {
+        status.metadata_mut().insert(KIND, kind);
+    }
+    status
+}
+
+fn from_status(status: &Status) -> StoreError {
+    let kind = status.metadata().get(KIND).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+    let message = status.message().to_owned();
+    match kind {
+        "unavailable" | "open" | "newer-version" => StoreError::Unavailable(message),
+        "full" => StoreError::Full { path: message, free_bytes: 0, reserve_bytes: 0 },
+        "invalid" => StoreError::Invalid(message),
+        "damaged" => StoreError::Damaged(message),
+        // Without a kind it is the transport that speaks: the request may have arrived.
+        _ => StoreError::UnknownOutcome(format!("{:?}: {message}", status.code())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_broken_connection_is_an_unknown_outcome() {
+        assert!(from_status(&Status::unavailable("connection reset")).may_have_happened());
+    }
+
+    #[test]
+    fn a_refusal_of_the_store_keeps_its_kind() {
+        let error = StoreError::Unavailable("queue".into());
+        assert_eq!(from_status(&to_status(&error)), error);
+    }
+}

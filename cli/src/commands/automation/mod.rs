@@ -1,0 +1,41 @@
+//! `cellctl automation …`: pauses and resumes what the operator starts by itself. Runs under way go on.
+
+pub mod pause;
+pub mod resume;
+
+use cell_api::Automation;
+use clap::Subcommand;
+
+use crate::args::Global;
+use crate::connect::{Connection, from_api};
+use crate::exit::{CommandError, Exit};
+use crate::output::{Table, View};
+
+/// The verbs of `automation`.
+#[derive(Subcommand, Debug)]
+pub enum AutomationCommand {
+    /// Start no new moves and promotions
+    Pause(pause::PauseArgs),
+    /// Start them again
+    Resume(resume::ResumeArgs),
+}
+
+/// Runs a verb.
+///
+/// # Errors
+/// [`CommandError`].
+pub async fn run(command: AutomationCommand, global: &Global) -> Result<Exit, CommandError> {
+    match command {
+        AutomationCommand::Pause(args) => pause::run(args, global).await,
+        AutomationCommand::Resume(args) => resume::run(args, global).await,
+    }
+}
+
+async fn set(wanted: &Automation, global: &Global) -> Result<Exit, CommandError> {
+    let api = Connection::open(global).await?.control_plane().await?;
+    let now = api.set_automation(wanted).await.map_err(from_api)?;
+    let word = if now.paused { "paused" } else { "running" };
+    let table = Table::fields([("Automation", word.to_owned()), ("Note", now.note.clone().unwrap_or_default())]);
+    View::of(&now, table, vec![format!("automation/{word}")])?.print(global.output)?;
+    Ok(Exit::Done)
+}

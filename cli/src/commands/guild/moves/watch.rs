@@ -1,0 +1,93 @@
+//! `cellctl guild move watch MOVE`: follows a run to its end. Exits 0 when it completed, 3 when it was refused or stands still, 1
+//! when it was undone. Interrupting it changes nothing about the run.
+
+use std::time::Duration;
+
+use cell_api::Run;
+use clap::Args;
+use tokio::time::Instant;
+
+use super::{blocked_by, held, view};
+use crate::args::Global;
+use crate::connect::{Connection, from_api};
+use crate::exit::{CommandError, Exit};
+use crate::progress::Progress;
+
+const EVERY: Duration = Duration::from_millis(500);
+/// The API may be away this long (an operator taking over) before the watch gives up.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Flags of `watch`.
+#[derive(Args, Debug)]
+pub struct WatchArgs {
+    /// The Move, by its name or run id
+    #[arg(value_name = "MOVE")]
+    pub name: String,
+}
+
+/// Follows the run.
+///
+/// # Errors
+/// [`CommandError::TimedOut`] after `--timeout`.
+pub async fn run(args: WatchArgs, global: &Global) -> Result<Exit, CommandError> {
+    let api = Connection::open(global).await?.control_plane().await?;
+    follow(&api, &args.name, global).await
+}
+
+/// Follows a run by name.
+pub(super) async fn follow(api: &cell_api::Client, name: &str, global: &Global) -> Result<Exit, CommandError> {
+    let run = to_the_end(api, name, global.timeout).await?;
+    view(&run)?.print(global.output)?;
+    verdict(&run)
+}
+
+/// Polls until the run has a result.
+async fn to_the_end(api: &cell_api::Client, name: &str, timeout: Option<Duration>) -> Result<Run, CommandError> {
+    let progress = Progress::to_stderr();
+    let phase = progress.phase(name, None);
+    let deadline = timeout.map(|timeout| Instant::now() + timeout);
+    let mut answered = Instant::now();
+    let mut last = "nothing known of it yet".to_owned();
+    loop {
+        match api.run(name).await {
+            Ok(run) => {
+                answered = Instant::now();
+                last = format!("{}: {}", if run.step.is_empty() { "not begun" } else { &run.step }, blocked_by(&run));
+                phase.note(&last);
+                if run.result.is_some() {
+                    let held = held(run.held_microseconds);
+                    let outcome = run.result.clone().unwrap_or_default();
+                    phase.finish(&if held.is_empty() { outcome } else { format!("{outcome}, commands held {held}") });
+                    return Ok(run);
+                }
+            }
+            Err(error @ cell_api::ClientError::Problem(_)) => return Err(from_api(error)),
+            Err(error) if answered.elapsed() > PATIENCE => return Err(from_api(error)),
+            Err(error) => phase.note(&error.to_string()),
+        }
+        if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+            return Err(CommandError::TimedOut {
+                waited_for: format!("move {name}"),
+                blocked_by: last,
+                next: format!("cellctl guild move watch {name}, or cellctl guild move abort {name}"),
+            });
+        }
+        tokio::time::sleep(EVERY).await;
+    }
+}
+
+/// The exit of a finished run.
+pub(super) fn verdict(run: &Run) -> Result<Exit, CommandError> {
+    let why = match run.message.trim() {
+        "" => run.reason.clone(),
+        message => message.to_owned(),
+    };
+    match run.result.as_deref() {
+        Some("Completed") => Ok(Exit::Done),
+        Some("Refused") => {
+            Err(CommandError::refused(run.reason.clone(), why, format!("cellctl describe move {}", run.name)))
+        }
+        Some(other) => Err(CommandError::Failed(anyhow::anyhow!("the move was undone ({other}): {why}"))),
+        None => Err(CommandError::Failed(anyhow::anyhow!("the move has no result yet"))),
+    }
+}

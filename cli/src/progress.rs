@@ -1,0 +1,180 @@
+//! How long work is shown on stderr: bars on a terminal, lines otherwise. An end time is shown only where it can be known.
+
+use std::io::{IsTerminal, Write};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+/// Lines of one phase come at most this often when only numbers changed.
+const LINE_EVERY: Duration = Duration::from_secs(5);
+/// An estimate needs this much of the work and this much time behind it.
+const ESTIMATE_FROM: (f64, Duration) = (0.1, Duration::from_secs(3));
+
+/// Where progress goes.
+#[derive(Debug)]
+pub struct Progress {
+    bars: Option<MultiProgress>,
+    quiet: bool,
+}
+
+impl Progress {
+    /// Bars if stderr is a terminal, lines otherwise.
+    pub fn to_stderr() -> Self {
+        let terminal = std::io::stderr().is_terminal() && std::env::var_os("TERM").is_none_or(|term| term != "dumb");
+        Self { bars: terminal.then(|| MultiProgress::with_draw_target(ProgressDrawTarget::stderr())), quiet: false }
+    }
+
+    /// Says nothing.
+    pub fn silent() -> Self {
+        Self { bars: None, quiet: true }
+    }
+
+    /// One line.
+    pub fn say(&self, text: &str) {
+        if self.quiet {
+            return;
+        }
+        match &self.bars {
+            Some(bars) => {
+                let _ = bars.println(text);
+            }
+            None => line(text),
+        }
+    }
+
+    /// Begins a phase; with a total, what is done is counted.
+    pub fn phase(&self, name: &str, total: Option<u64>) -> Phase {
+        let bar = self.bars.as_ref().map(|bars| bars.add(new_bar(name, total)));
+        Phase {
+            name: name.to_owned(),
+            total,
+            bar,
+            quiet: self.quiet,
+            began: Instant::now(),
+            shown: Mutex::new(Shown { note: String::new(), done: 0, at: None }),
+        }
+    }
+}
+
+fn new_bar(name: &str, total: Option<u64>) -> ProgressBar {
+    let bar = total.map_or_else(ProgressBar::new_spinner, ProgressBar::new);
+    let template = match total {
+        Some(_) => "{prefix:>12} [{bar:30}] {pos}/{len} {msg}",
+        None => "{prefix:>12} {spinner} {elapsed} {msg}",
+    };
+    if let Ok(style) = ProgressStyle::with_template(template) {
+        bar.set_style(style.progress_chars("=> "));
+    }
+    bar.set_prefix(name.to_owned());
+    bar.enable_steady_tick(Duration::from_millis(250));
+    bar
+}
+
+fn line(text: &str) {
+    let _ = writeln!(std::io::stderr().lock(), "{text}");
+}
+
+#[derive(Debug)]
+struct Shown {
+    note: String,
+    done: u64,
+    at: Option<Instant>,
+}
+
+/// One phase of some work.
+#[derive(Debug)]
+pub struct Phase {
+    name: String,
+    total: Option<u64>,
+    bar: Option<ProgressBar>,
+    quiet: bool,
+    began: Instant,
+    shown: Mutex<Shown>,
+}
+
+impl Phase {
+    /// Says what is waited for, or what is happening; shown once for each change.
+    pub fn note(&self, note: &str) {
+        let Ok(mut shown) = self.shown.lock() else { return };
+        if shown.note == note {
+            return;
+        }
+        note.clone_into(&mut shown.note);
+        match &self.bar {
+            Some(bar) => bar.set_message(note.to_owned()),
+            None if !self.quiet => line(&format!("{}: {note}", self.name)),
+            None => {}
+        }
+    }
+
+    /// How much is done, and what more there is to say about it.
+    pub fn set(&self, done: u64, detail: &str) {
+        let Ok(mut shown) = self.shown.lock() else { return };
+        shown.done = done;
+        let left = estimate(done, self.total, self.began.elapsed());
+        let text = match left {
+            Some(left) => format!("{detail} ({} s left)", left.as_secs() + 1).trim_start().to_owned(),
+            None => detail.to_owned(),
+        };
+        if let Some(bar) = &self.bar {
+            bar.set_position(done);
+            bar.set_message(text);
+            return;
+        }
+        if self.quiet || shown.at.is_some_and(|at| at.elapsed() < LINE_EVERY) {
+            return;
+        }
+        shown.at = Some(Instant::now());
+        let of = self.total.map(|total| format!("/{total}")).unwrap_or_default();
+        line(format!("{}: {done}{of} {text}", self.name).trim_end());
+    }
+
+    /// Ends the phase with its outcome.
+    pub fn finish(self, outcome: &str) {
+        let text = format!("{}: {outcome} ({:.1} s)", self.name, self.began.elapsed().as_secs_f64());
+        match &self.bar {
+            Some(bar) => {
+                bar.disable_steady_tick();
+                bar.set_style(ProgressStyle::default_spinner());
+                bar.finish_and_clear();
+                bar.suspend(|| line(&text));
+            }
+            None if !self.quiet => line(&text),
+            None => {}
+        }
+    }
+}
+
+impl Drop for Phase {
+    fn drop(&mut self) {
+        if let Some(bar) = &self.bar
+            && !bar.is_finished()
+        {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+/// The time left, once enough is done to tell.
+fn estimate(done: u64, total: Option<u64>, elapsed: Duration) -> Option<Duration> {
+    let total = total.filter(|total| *total > 0)?;
+    let share = done as f64 / total as f64;
+    let known = share >= ESTIMATE_FROM.0 && elapsed >= ESTIMATE_FROM.1 && share < 1.0;
+    known.then(|| elapsed.mul_f64((1.0 - share) / share))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_end_time_is_shown_before_it_can_be_known() {
+        let seconds = Duration::from_secs;
+        assert_eq!(estimate(5, None, seconds(60)), None, "no total");
+        assert_eq!(estimate(5, Some(100), seconds(60)), None, "too little done");
+        assert_eq!(estimate(50, Some(100), seconds(1)), None, "too early");
+        assert_eq!(estimate(100, Some(100), seconds(9)), None, "nothing left");
+        assert_eq!(estimate(25, Some(100), seconds(10)), Some(seconds(30)));
+    }
+}

@@ -1,0 +1,158 @@
+//! What every controller is given: clients, caches, the link to etcd. It decides nothing.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use cell_crds::{Cell, Fleet, Guild, Move, StorageCell};
+use kube::ResourceExt;
+use kube::core::DeserializeGuard;
+use kube::runtime::events::Recorder;
+use kube::runtime::reflector::{ObjectRef, Store};
+use parking_lot::Mutex;
+
+use crate::apply::Applier;
+use crate::directory::{Hub, Link};
+use crate::health::Ages;
+use crate::metrics::Metrics;
+
+/// Most objects whose failures in a row are remembered.
+const MOST_FAILURES: usize = 10_000;
+
+/// What does not change while the process lives.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The fleet's namespace.
+    pub namespace: String,
+    /// This program's version.
+    pub version: String,
+    /// URL of the control-plane API served here.
+    pub control_plane_address: String,
+}
+
+/// Shared by all controllers and the API.
+pub struct Context {
+    /// Reads and writes objects.
+    pub applier: Applier,
+    /// Sends events.
+    pub recorder: Recorder,
+    /// The link to the fleet's etcd.
+    pub hub: Hub,
+    /// What the watches hold.
+    pub stores: Stores,
+    /// The metrics.
+    pub metrics: Metrics,
+    /// Ages for health.
+    pub ages: Arc<Ages>,
+    /// What does not change.
+    pub settings: Settings,
+    failures: Mutex<HashMap<String, u32>>,
+}
+
+impl Context {
+    /// Everything, assembled.
+    pub fn new(
+        applier: Applier,
+        recorder: Recorder,
+        hub: Hub,
+        stores: Stores,
+        (metrics, ages): (Metrics, Arc<Ages>),
+        settings: Settings,
+    ) -> Self {
+        Self { applier, recorder, hub, stores, metrics, ages, settings, failures: Mutex::default() }
+    }
+
+    /// The link, if the fleet is known and rules this namespace.
+    pub fn link(&self) -> Option<Arc<Link>> {
+        self.hub.link()
+    }
+
+    /// How often this object's reconcile failed in a row, this failure included.
+    pub fn count_failure(&self, key: String) -> u32 {
+        let mut failures = self.failures.lock();
+        if failures.len() >= MOST_FAILURES {
+            failures.clear();
+        }
+        let count = failures.entry(key).or_default();
+        *count += 1;
+        *count
+    }
+
+    /// This object's reconcile succeeded.
+    pub fn clear_failures(&self, key: &str) {
+        self.failures.lock().remove(key);
+    }
+}
+
+type Cache<K> = Store<DeserializeGuard<K>>;
+
+/// The watches' caches.
+#[derive(Clone)]
+pub struct Stores {
+    /// All fleets of the namespace.
+    pub fleets: Cache<Fleet>,
+    /// All StorageCells.
+    pub storage_cells: Cache<StorageCell>,
+    /// All cells.
+    pub cells: Cache<Cell>,
+    /// All guilds with rules.
+    pub guilds: Cache<Guild>,
+    /// All moves.
+    pub moves: Cache<Move>,
+}
+
+fn find<K>(cache: &Cache<K>, namespace: &str, name: &str) -> Option<K>
+where
+    K: kube::Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope> + Clone + 'static,
+{
+    let key: ObjectRef<DeserializeGuard<K>> = ObjectRef::new(name).within(namespace);
+    cache.get(&key).and_then(|object| object.0.as_ref().ok().cloned())
+}
+
+fn all<K>(cache: &Cache<K>) -> Vec<K>
+where
+    K: kube::Resource<DynamicType = ()> + Clone + 'static,
+{
+    cache.state().iter().filter_map(|object| object.0.as_ref().ok().cloned()).collect()
+}
+
+impl Stores {
+    /// The fleet that rules the namespace: the oldest.
+    pub fn fleet(&self) -> Option<Fleet> {
+        let age = |fleet: &Fleet| (fleet.metadata.creation_timestamp.clone(), fleet.name_any());
+        all(&self.fleets).into_iter().min_by_key(age)
+    }
+
+    /// One StorageCell.
+    pub fn storage_cell(&self, namespace: &str, name: &str) -> Option<StorageCell> {
+        find(&self.storage_cells, namespace, name)
+    }
+
+    /// One cell.
+    pub fn cell(&self, namespace: &str, name: &str) -> Option<Cell> {
+        find(&self.cells, namespace, name)
+    }
+
+    /// All cells, by name.
+    pub fn all_cells(&self) -> Vec<Cell> {
+        let mut cells = all(&self.cells);
+        cells.sort_by_key(ResourceExt::name_any);
+        cells
+    }
+
+    /// One guild's rules.
+    pub fn guild(&self, namespace: &str, name: &str) -> Option<Guild> {
+        find(&self.guilds, namespace, name)
+    }
+
+    /// One move.
+    pub fn a_move(&self, namespace: &str, name: &str) -> Option<Move> {
+        find(&self.moves, namespace, name)
+    }
+
+    /// All moves, by name.
+    pub fn all_moves(&self) -> Vec<Move> {
+        let mut moves = all(&self.moves);
+        moves.sort_by_key(ResourceExt::name_any);
+        moves
+    }
+}

@@ -1,0 +1,105 @@
+//! What a cell's reconcile looks at: its fleet, its StorageCell, and how many heads name it. While it serves, the number comes from
+//! the directory's hints; before it may go, from the heads themselves.
+
+use cell_crds::{Cell, Fleet};
+use cell_proto::unit::{BUCKETS, Unit};
+use cell_runtime::View;
+use kube::ResourceExt;
+
+use crate::context::Context;
+use crate::error::ReconcileError;
+use crate::names::token_keys;
+use crate::rpc;
+
+/// Everything the later stages decide on.
+pub(super) struct Seen {
+    pub(super) fleet: Option<Fleet>,
+    pub(super) storage_exists: bool,
+    pub(super) storage_stalled: Option<String>,
+    pub(super) token_keys: String,
+    /// Units by the directory; none when it is not known.
+    pub(super) units: Option<i32>,
+    /// Why a cell that is being deleted is held.
+    pub(super) held: Option<String>,
+    /// It is being deleted and nothing holds it.
+    pub(super) may_go: bool,
+}
+
+pub(super) async fn observe(cell: &Cell, context: &Context) -> Result<Seen, ReconcileError> {
+    let namespace = &context.settings.namespace;
+    let fleet = context.stores.fleet();
+    let storage = context.stores.storage_cell(namespace, &cell.spec.storage_cell_ref);
+    let keys =
+        fleet.as_ref().map(|fleet| fleet.spec.token_keys_ref.clone().unwrap_or_else(|| token_keys(&fleet.name_any())));
+    let link = fleet.as_ref().map(|fleet| context.hub.link_to(&fleet.spec.etcd));
+    let view = link.as_ref().filter(|link| link.directory.is_synced()).map(|link| link.directory.view());
+    let name = cell.name_any();
+    let mut seen = Seen {
+        storage_exists: storage.is_some(),
+        storage_stalled: storage.as_ref().and_then(stalled),
+        token_keys: keys.unwrap_or_default(),
+        units: view.and_then(|view| i32::try_from(count_units(&view, &name)).ok()),
+        held: None,
+        may_go: false,
+        fleet,
+    };
+    if cell.metadata.deletion_timestamp.is_some() {
+        seen.held = hold(cell, context, &seen).await?;
+        seen.may_go = seen.held.is_none();
+    }
+    Ok(seen)
+}
+
+fn stalled(storage: &cell_crds::StorageCell) -> Option<String> {
+    let conditions = &storage.status.as_ref()?.conditions;
+    let stalled = cell_crds::condition::find(conditions, cell_crds::ConditionType::Stalled)?;
+    (stalled.status == "True").then(|| stalled.message.clone())
+}
+
+/// Logs that the directory places in the cell.
+fn count_units(view: &View, cell: &str) -> usize {
+    let buckets = (0..BUCKETS).filter(|bucket| {
+        view.place(&Unit::Bucket(*bucket).log()).is_some_and(|place| place.cell == cell && !place.merged)
+    });
+    let snapshot = view.to_snapshot();
+    let guilds = snapshot.routes.iter().filter(|(log, hint)| log.starts_with('g') && hint.cell == cell && !hint.merged);
+    buckets.count() + guilds.count()
+}
+
+/// Why the cell may not go. Only heads can say that it may: what cannot be read holds it.
+async fn hold(cell: &Cell, context: &Context, seen: &Seen) -> Result<Option<String>, ReconcileError> {
+    let name = cell.name_any();
+    let Some(fleet) = &seen.fleet else {
+        // Without a fleet nothing can read heads, and nothing serves them either: its data stays in the StorageCell.
+        return Ok(None);
+    };
+    let link = context.hub.link_to(&fleet.spec.etcd);
+    let view = link.directory.view().clone();
+    let beside = context
+        .stores
+        .all_cells()
+        .into_iter()
+        .filter(|other| other.spec.storage_cell_ref == cell.spec.storage_cell_ref)
+        .find_map(|other| rpc::data_members_of(&view, &other.name_any()).into_iter().next());
+    let Some(member) = beside else {
+        if !link.directory.is_synced() {
+            return Ok(Some("etcd does not answer, so it is not known who could read the heads".into()));
+        }
+        let never_ran = cell.status.as_ref().is_none_or(|status| status.pods.is_none());
+        if never_ran || !seen.storage_exists {
+            return Ok(None);
+        }
+        return Ok(Some("no data service on its StorageCell is live to read the heads".into()));
+    };
+    let heads = rpc::all_heads(&link, &member.grpc_address, &name).await?;
+    let open: Vec<&str> = heads
+        .iter()
+        .filter(|head| head.cell == name && head.moved_to.is_empty())
+        .map(|head| head.log.as_str())
+        .collect();
+    if open.is_empty() {
+        return Ok(None);
+    }
+    let some = open.iter().take(3).copied().collect::<Vec<_>>().join(", ");
+    Ok(Some(format!("{} heads name it ({some}, …); move those units to another cell first", open.len())))
+}

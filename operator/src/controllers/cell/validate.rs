@@ -1,0 +1,112 @@
+//! Whether a cell can be worked on, and how it stands once its objects are applied. Pure.
+
+use cell_crds::{Availability, Cell, Fleet, Reason};
+
+use super::observe::Seen;
+use super::rollout::SetState;
+use crate::build::cell::ROLES;
+use crate::report::Standing;
+
+/// # Errors
+/// The standing that says what is in the way.
+pub(super) fn validate<'a>(cell: &Cell, seen: &'a Seen) -> Result<&'a Fleet, Standing> {
+    let Some(fleet) = &seen.fleet else {
+        let message = "no Fleet in this namespace: create one; it names the etcd and the image".to_owned();
+        return Err(Standing::Reconciling(Reason::NoFleet, message));
+    };
+    if fleet.spec.paused {
+        let message = "Fleet.spec.paused is set: nothing is changed until it is unset".to_owned();
+        return Err(Standing::Stalled(Reason::Paused, message));
+    }
+    if !seen.storage_exists {
+        let message =
+            format!("spec.storageCellRef: StorageCell {} does not exist; create it", cell.spec.storage_cell_ref);
+        return Err(Standing::Stalled(Reason::ReferenceNotFound, message));
+    }
+    if let Some(stalled) = &seen.storage_stalled
+        && cell.metadata.deletion_timestamp.is_none()
+    {
+        let message = format!("StorageCell {} is stalled: {stalled}", cell.spec.storage_cell_ref);
+        return Err(Standing::Stalled(Reason::ReferenceNotFound, message));
+    }
+    if !cell.spec.voice_regions.is_empty() {
+        let message = "spec.voiceRegions is not supported yet: voice comes with a later version; unset it".to_owned();
+        return Err(Standing::Stalled(Reason::NotSupported, message));
+    }
+    Ok(fleet)
+}
+
+/// How the cell stands, its objects applied.
+pub(super) fn standing(cell: &Cell, seen: &Seen, states: &[SetState]) -> Standing {
+    if let Some(held) = &seen.held {
+        return Standing::Stalled(Reason::HoldsUnits, held.clone());
+    }
+    if cell.spec.availability == Availability::Evacuated {
+        let message = "spec.availability Evacuated is not supported yet: the cell goes on and nothing moves; use Cordoned and Moves";
+        return Standing::Stalled(Reason::NotSupported, message.into());
+    }
+    let waiting = ROLES.iter().zip(states).find_map(|(role, state)| match state {
+        SetState::Ready { .. } => None,
+        SetState::Waiting(why) => Some(format!("{}: {why}", role.label())),
+    });
+    match waiting {
+        Some(why) => Standing::Reconciling(Reason::PodsNotReady, why),
+        None if cell.spec.availability == Availability::Cordoned => {
+            Standing::Ready(Reason::Cordoned, "all pods are ready; it gets no new units and sessions".into())
+        }
+        None => Standing::Ready(Reason::AsDesired, "all pods are ready".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixtures::{cell, fleet};
+
+    fn seen() -> Seen {
+        Seen {
+            fleet: Some(fleet()),
+            storage_exists: true,
+            storage_stalled: None,
+            token_keys: "prod-token-keys".into(),
+            units: Some(3),
+            held: None,
+            may_go: false,
+        }
+    }
+
+    fn ready() -> Vec<SetState> {
+        vec![SetState::Ready { pods: 2 }; 3]
+    }
+
+    #[test]
+    fn a_cell_that_refers_to_nothing_is_stalled() {
+        let mut nothing = seen();
+        nothing.storage_exists = false;
+        let refused = validate(&cell("a", "main"), &nothing).unwrap_err();
+        assert_eq!(refused.reason(), Reason::ReferenceNotFound);
+        assert!(refused.message().contains("main"));
+    }
+
+    #[test]
+    fn what_is_not_built_is_refused_honestly() {
+        let mut evacuated = cell("a", "main");
+        evacuated.spec.availability = Availability::Evacuated;
+        assert!(matches!(standing(&evacuated, &seen(), &ready()), Standing::Stalled(Reason::NotSupported, _)));
+        let mut voice = cell("a", "main");
+        voice.spec.voice_regions = vec!["eu".into()];
+        assert_eq!(validate(&voice, &seen()).unwrap_err().reason(), Reason::NotSupported);
+    }
+
+    #[test]
+    fn a_cell_is_ready_when_all_its_sets_are_and_says_what_it_waits_for() {
+        assert!(matches!(standing(&cell("a", "main"), &seen(), &ready()), Standing::Ready(Reason::AsDesired, _)));
+        let mut states = ready();
+        states[1] = SetState::Waiting("1 of 2 pods are ready".into());
+        let waiting = standing(&cell("a", "main"), &seen(), &states);
+        assert!(waiting.message().starts_with("guild: 1 of 2"), "{waiting:?}");
+        let mut held = seen();
+        held.held = Some("4 heads name it".into());
+        assert_eq!(standing(&cell("a", "main"), &held, &ready()).reason(), Reason::HoldsUnits);
+    }
+}

@@ -1,0 +1,108 @@
+//! What a guild's reconcile looks at: where the directory places it, its moves, its load, and whether automation is paused.
+
+use cell_crds::condition::is_ready;
+use cell_crds::{Cell, Fleet, Guild, Move, MoveCause, MoveResult};
+use cell_plan::intent::{RunningMove, Situation, Wish};
+use cell_plan::promotion::Sample;
+use cell_proto::directory::Load;
+use cell_runtime::route::unit_of_guild;
+use kube::ResourceExt;
+
+use super::wish::move_name;
+use crate::automation;
+use crate::context::Context;
+use crate::error::ReconcileError;
+
+/// Everything the later stages decide on.
+pub(super) struct Seen {
+    pub(super) fleet: Option<Fleet>,
+    pub(super) current: Option<String>,
+    pub(super) storage_cell: Option<String>,
+    pub(super) cells: Vec<Cell>,
+    pub(super) running: Option<RunningMove>,
+    /// Finished moves of this guild.
+    pub(super) finished: Vec<Move>,
+    pub(super) promotions_running: usize,
+    pub(super) paused: bool,
+    pub(super) has_load: bool,
+    pub(super) sample: Sample,
+    pub(super) now_ms: i64,
+}
+
+pub(super) async fn observe(guild: &Guild, context: &Context) -> Result<Seen, ReconcileError> {
+    let fleet = context.stores.fleet();
+    let moves = context.stores.all_moves();
+    let of_guild = |one: &&Move| one.spec.guild.as_ref() == Some(&guild.spec.guild_id);
+    let is_running = |one: &&Move| one.status.as_ref().is_none_or(|status| status.result.is_none());
+    let running = moves.iter().filter(of_guild).find(|one| is_running(one));
+    let mut seen = Seen {
+        current: None,
+        storage_cell: None,
+        cells: context.stores.all_cells(),
+        running: running.map(|one| RunningMove { name: one.name_any(), to: one.spec.to.clone() }),
+        finished: moves.iter().filter(of_guild).filter(|one| !is_running(one)).cloned().collect(),
+        promotions_running: moves
+            .iter()
+            .filter(is_running)
+            .filter(|one| one.spec.cause == MoveCause::Promotion)
+            .count(),
+        paused: fleet.as_ref().is_some_and(|fleet| fleet.spec.paused),
+        has_load: false,
+        sample: Sample::default(),
+        now_ms: cell_runtime::unix_ms(),
+        fleet,
+    };
+    let Some(fleet) = &seen.fleet else { return Ok(seen) };
+    let link = context.hub.link_to(&fleet.spec.etcd);
+    if let Ok(guild_id) = guild.spec.guild_id.parse::<i64>() {
+        let view = link.directory.view();
+        let unit = unit_of_guild(&view, guild_id);
+        seen.current = view.place(&unit.log()).map(|place| place.cell.clone()).filter(|cell| !cell.is_empty());
+    }
+    let cell = seen.current.as_ref().and_then(|name| seen.cells.iter().find(|cell| cell.name_any() == *name));
+    seen.storage_cell = cell.map(|cell| cell.spec.storage_cell_ref.clone());
+    let wishes = guild.spec.placement.is_some() || guild.spec.promotion.as_ref().is_some_and(|one| one.auto);
+    if wishes {
+        seen.paused |= automation::read(&link).await?.paused;
+    }
+    if guild.spec.promotion.is_some() {
+        let loads = link.read_below(&link.keys().loads()).await?;
+        let loads = loads.iter().filter_map(|stored| serde_json::from_slice::<Load>(&stored.value).ok());
+        for load in loads.flat_map(|load| load.guilds).filter(|load| load.guild_id == guild.spec.guild_id) {
+            // During a move two nodes may report it: the busier one has the sessions.
+            seen.sample.sessions = seen.sample.sessions.max(load.sessions);
+            seen.sample.messages_per_second = seen.sample.messages_per_second.max(load.messages_per_second);
+        }
+        seen.has_load = true;
+    }
+    Ok(seen)
+}
+
+impl Seen {
+    pub(super) fn situation(&self, wanted: &Wish, guild: &Guild) -> Situation {
+        let target = wanted.cell().and_then(|name| self.cells.iter().find(|cell| cell.name_any() == name));
+        let ready = |cell: &Cell| {
+            cell.status.as_ref().is_some_and(|status| is_ready(&status.conditions, cell.metadata.generation))
+        };
+        let name = move_name(guild, wanted);
+        let last = self.finished.iter().find(|one| one.name_any() == name);
+        let result = last.and_then(|one| one.status.as_ref()?.result);
+        Situation {
+            current: self.current.clone(),
+            running: self.running.clone(),
+            target_exists: target.is_some(),
+            target_ready: target.is_some_and(ready),
+            paused: self.paused,
+            gave_up: result.map(|result| label(result).to_owned()),
+        }
+    }
+}
+
+fn label(result: MoveResult) -> &'static str {
+    match result {
+        MoveResult::Completed => "Completed",
+        MoveResult::Aborted => "Aborted",
+        MoveResult::RolledBack => "RolledBack",
+        MoveResult::Refused => "Refused",
+    }
+}

@@ -1,0 +1,138 @@
+//! What a move would do, and what would refuse it. Planning changes nothing.
+
+use axum::Json;
+use axum::extract::State;
+use cell_api::{Check, Location, MovePlan, MoveRequest, Target};
+use cell_plan::checks::{MoveRefusal, check_ends};
+use cell_proto::directory::Load;
+use cell_proto::unit::Unit;
+use cell_runtime::View;
+
+use super::Api;
+use super::error::{ApiError, Body};
+use super::locate::{find, parse_guild};
+use crate::automation;
+use crate::controllers::cell_facts;
+use crate::directory::Link;
+use crate::names::dedicated_cell;
+
+/// Bounds and defaults, as the Move's schema has them.
+const DEADLINE_SECONDS: (i32, i32, i32) = (1, 86_400, 600);
+const ROLLBACK_SECONDS: (i32, i32, i32) = (0, 604_800, 30);
+
+pub(super) async fn plan(State(api): State<Api>, Body(request): Body<MoveRequest>) -> Result<Json<MovePlan>, ApiError> {
+    Ok(Json(make(&api, &request).await?))
+}
+
+fn bounded(field: &str, value: Option<i32>, (least, most, default): (i32, i32, i32)) -> Result<i32, ApiError> {
+    let value = value.unwrap_or(default);
+    if (least..=most).contains(&value) {
+        return Ok(value);
+    }
+    Err(ApiError::invalid(field, &format!("{value} is not in {least}–{most}")))
+}
+
+/// Plans against the head as it is now.
+pub(super) async fn make(api: &Api, request: &MoveRequest) -> Result<MovePlan, ApiError> {
+    let guild_id = parse_guild(&request.guild_id)?;
+    let deadline_seconds = bounded("deadlineSeconds", request.deadline_seconds, DEADLINE_SECONDS)?;
+    let rollback_window_seconds = bounded("rollbackWindowSeconds", request.rollback_window_seconds, ROLLBACK_SECONDS)?;
+    let (_, link) = api.fleet()?;
+    let location = find(api, guild_id).await?;
+    let view = link.directory.view().clone();
+    let to = target(&view, &request.target, guild_id)?;
+    let checks = checks(api, &link, (&location, &to), &request.target).await?;
+    let plan = MovePlan {
+        guild_id: request.guild_id.clone(),
+        unit: location.unit.clone(),
+        from: location.cell.clone(),
+        term: location.term,
+        steps: steps(&location, &request.target),
+        checks,
+        deadline_seconds,
+        rollback_window_seconds,
+        sessions: sessions(&link, &request.guild_id).await?,
+        hash: String::new(),
+        to,
+    };
+    Ok(plan.sealed())
+}
+
+fn target(view: &View, target: &Target, guild_id: i64) -> Result<String, ApiError> {
+    match target {
+        Target::Cell(cell) if cell.is_empty() || cell.len() > 40 => {
+            Err(ApiError::invalid("target.cell", "the name of a Cell, 1–40 characters"))
+        }
+        Target::Cell(cell) => Ok(cell.clone()),
+        Target::Dedicated => Ok(dedicated_cell(&guild_id.to_string())),
+        Target::Bucket => {
+            let place = view.place(&Unit::bucket(guild_id).log()).map(|place| place.cell.clone());
+            place.filter(|cell| !cell.is_empty()).ok_or_else(|| {
+                ApiError::new(503, "DirectoryUnavailable", "the bucket's cell is not known", "etcd has no assignment")
+            })
+        }
+    }
+}
+
+fn steps(location: &Location, target: &Target) -> Vec<String> {
+    let mut steps = vec!["Validate"];
+    if location.unit == location.bucket {
+        steps.push("Split");
+    }
+    steps.extend(["Warm", "Prove", "Switch", "TakeOver", "Hold"]);
+    if *target == Target::Bucket {
+        steps.push("Merge");
+    }
+    steps.push("Complete");
+    steps.into_iter().map(str::to_owned).collect()
+}
+
+async fn checks(
+    api: &Api,
+    link: &Link,
+    (location, to): (&Location, &str),
+    target: &Target,
+) -> Result<Vec<Check>, ApiError> {
+    let view = link.directory.view().clone();
+    let facts: Vec<_> = api.context.stores.all_cells().iter().map(|cell| cell_facts(cell, &view)).collect();
+    let ends = check_ends(&location.cell, to, &facts);
+    let ends = match ends {
+        // The cell is made when the move starts; the run waits for it.
+        Err(MoveRefusal::MissingTarget(_)) if *target == Target::Dedicated => {
+            passed("target", format!("cell {to} does not exist yet and is made at the start"))
+        }
+        Err(refusal) if refusal.may_pass() => {
+            passed("target", format!("{refusal}; the run waits for it until its deadline"))
+        }
+        Err(refusal) => refused("target", &refusal),
+        Ok(()) => passed("target", format!("{to} is active, live and on the same StorageCell")),
+    };
+    let split = if *target == Target::Bucket && location.unit == location.bucket {
+        let refusal = MoveRefusal::Units(format!("guild {} is in its bucket already", location.guild_id));
+        refused("unit", &refusal)
+    } else {
+        passed("unit", format!("{} in {} at term {}", location.unit, location.cell, location.term))
+    };
+    let log = Unit::Guild(parse_guild(&location.guild_id)?).log();
+    let free = match link.run_of_unit(&log).await? {
+        Some(run_id) => refused("free", &MoveRefusal::UnitBusy { unit: log, run_id }),
+        None => passed("free", "no other run holds the guild".into()),
+    };
+    let paused = automation::read(link).await?.paused;
+    let pause = if paused { "paused; a move that is asked for starts all the same" } else { "running" };
+    Ok(vec![ends, split, free, passed("automation", pause.into())])
+}
+
+fn passed(name: &str, message: String) -> Check {
+    Check { name: name.to_owned(), ok: true, message, reason: None }
+}
+
+fn refused(name: &str, refusal: &MoveRefusal) -> Check {
+    Check { name: name.to_owned(), ok: false, message: refusal.to_string(), reason: Some(refusal.label().to_owned()) }
+}
+
+async fn sessions(link: &Link, guild_id: &str) -> Result<Option<i64>, ApiError> {
+    let loads = link.read_below(&link.keys().loads()).await?;
+    let loads = loads.iter().filter_map(|stored| serde_json::from_slice::<Load>(&stored.value).ok());
+    Ok(loads.flat_map(|load| load.guilds).filter(|load| load.guild_id == guild_id).map(|load| load.sessions).max())
+}

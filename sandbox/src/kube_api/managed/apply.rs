@@ -1,0 +1,115 @@
+//! Server-side apply: merges a manager's configuration into the live object, removes what it applied before and no longer does, and
+//! finds conflicts with other managers. Pure: it neither reads nor writes the store.
+
+use serde_json::Value;
+
+use super::Writer;
+use super::entries::{self, Entry, Operation};
+use super::fieldset::{FieldSet, shown};
+use super::shape::Shape;
+use super::walk::{self, compare};
+use crate::kube_api::object;
+use crate::kube_api::status::{Cause, Reason, Refusal};
+
+/// The outcome of an apply.
+#[derive(Debug)]
+pub struct Applied {
+    /// The new object, with its new `managedFields`.
+    pub object: Value,
+}
+
+/// Applies `config` (without status when status has its own door) over `live`; `owned` filters the paths the door may own.
+pub fn apply(
+    live: Option<&Value>,
+    config: &Value,
+    writer: Writer,
+    shape: Shape,
+    force: bool,
+) -> Result<Applied, Refusal> {
+    let empty = serde_json::json!({"apiVersion": config["apiVersion"], "kind": config["kind"]});
+    let live = live.unwrap_or(&empty);
+    if let Some(path) = walk::duplicate_item(config, shape) {
+        let what = format!("failed to create typed patch object: duplicate entries for {}", shown(&path));
+        return Err(Refusal::bad_request(what));
+    }
+    let mut managers = entries::read(live);
+    let mut applied_set = walk::fields_of(config, shape);
+    applied_set.drop_server_fields();
+
+    let mut merged = live.clone();
+    object::remove_meta(&mut merged, "managedFields");
+    walk::merge(&mut merged, config, shape);
+    let mine = |e: &Entry| {
+        e.operation == Operation::Apply && e.manager == writer.manager && e.subresource == writer.subresource
+    };
+    if let Some(last) = managers.iter().find(|e| mine(e)) {
+        let mut gone = last.fields.clone();
+        gone.subtract(&applied_set);
+        let mut kept = applied_set.clone();
+        managers.iter().filter(|e| !mine(e)).for_each(|e| kept.union(&e.fields));
+        walk::remove(&mut merged, &gone, &kept, shape);
+    }
+
+    let mut before = live.clone();
+    object::remove_meta(&mut before, "managedFields");
+    let difference = compare(Some(&before), Some(&merged), shape);
+    let conflicts: Vec<(usize, FieldSet)> = managers
+        .iter()
+        .enumerate()
+        .filter(|(_, e)| !mine(e))
+        .map(|(i, e)| (i, e.fields.intersection(&difference.written)))
+        .filter(|(_, both)| !both.is_empty())
+        .collect();
+    if !conflicts.is_empty() && !force {
+        return Err(conflict(&managers, &conflicts, live));
+    }
+    for (i, both) in &conflicts {
+        managers[*i].fields.subtract(both);
+    }
+    for entry in managers.iter_mut().filter(|e| !mine(e)) {
+        entry.fields.subtract(&difference.removed);
+    }
+    let time = managers
+        .iter()
+        .find(|e| mine(e) && e.fields == applied_set && difference.written.is_empty() && difference.removed.is_empty())
+        .map_or(writer.time, |e| e.time.as_str())
+        .to_owned();
+    managers.retain(|e| !mine(e));
+    managers.push(Entry {
+        manager: writer.manager.to_owned(),
+        operation: Operation::Apply,
+        api_version: writer.api_version.to_owned(),
+        subresource: writer.subresource.to_owned(),
+        time,
+        fields: applied_set,
+    });
+    entries::write(&mut merged, managers);
+    Ok(Applied { object: merged })
+}
+
+fn conflict(managers: &[Entry], conflicts: &[(usize, FieldSet)], live: &Value) -> Refusal {
+    let mut causes = Vec::new();
+    for (i, fields) in conflicts {
+        let entry = &managers[*i];
+        let through = if entry.subresource.is_empty() {
+            String::new()
+        } else {
+            format!(" with subresource \"{}\"", entry.subresource)
+        };
+        let how = match entry.operation {
+            Operation::Apply => format!("conflict with \"{}\"{through}", entry.manager),
+            Operation::Update => {
+                format!("conflict with \"{}\"{through} using {} at {}", entry.manager, entry.api_version, entry.time)
+            }
+        };
+        for path in fields.paths() {
+            causes.push(Cause { reason: "FieldManagerConflict", message: how.clone(), field: shown(&path) });
+        }
+    }
+    let fields = causes.iter().map(|c| format!("{}: {}", c.message, c.field)).collect::<Vec<_>>().join("\n- ");
+    let count = causes.len();
+    let plural = if count == 1 { "conflict" } else { "conflicts" };
+    Refusal::new(Reason::Conflict, format!("Apply failed with {count} {plural}: {fields}"))
+        .about("", "", object::name(live))
+        .because(causes)
+}

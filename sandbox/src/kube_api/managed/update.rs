@@ -1,0 +1,51 @@
+//! Ownership after a plain write: the writer owns what it changed, everyone else loses exactly that. Pure.
+
+use serde_json::Value;
+
+use super::Writer;
+use super::entries::{self, Entry, Operation};
+use super::shape::Shape;
+use super::walk::compare;
+use crate::kube_api::object;
+
+/// Sets `managedFields` of `new` after an update (or a create, without `live`). What the client itself sent there is ignored.
+pub fn track_update(live: Option<&Value>, new: &mut Value, writer: Writer, shape: Shape) {
+    let mut managers = live.map(entries::read).unwrap_or_default();
+    object::remove_meta(new, "managedFields");
+    let mut before = live
+        .cloned()
+        .unwrap_or_else(|| serde_json::json!({"apiVersion": new["apiVersion"], "kind": new["kind"], "metadata": {}}));
+    object::remove_meta(&mut before, "managedFields");
+    let mut difference = compare(Some(&before), Some(new), shape);
+    difference.written.drop_server_fields();
+    difference.removed.drop_server_fields();
+    let mine = |e: &Entry| {
+        e.operation == Operation::Update
+            && e.manager == writer.manager
+            && e.subresource == writer.subresource
+            && e.api_version == writer.api_version
+    };
+    for entry in managers.iter_mut().filter(|e| !mine(e)) {
+        entry.fields.subtract(&difference.written);
+    }
+    for entry in &mut managers {
+        entry.fields.subtract(&difference.removed);
+    }
+    if !difference.written.is_empty() {
+        match managers.iter_mut().find(|e| mine(e)) {
+            Some(entry) => {
+                entry.fields.union(&difference.written);
+                entry.time = writer.time.to_owned();
+            }
+            None => managers.push(Entry {
+                manager: writer.manager.to_owned(),
+                operation: Operation::Update,
+                api_version: writer.api_version.to_owned(),
+                subresource: writer.subresource.to_owned(),
+                time: writer.time.to_owned(),
+                fields: difference.written,
+            }),
+        }
+    }
+    entries::write(new, managers);
+}

@@ -1,0 +1,135 @@
+//! Server-side apply: PATCH with `application/apply-patch+yaml`.
+
+use serde_json::Value;
+
+use super::Reply;
+use crate::kube_api::admit;
+use crate::kube_api::api::{Call, Door};
+use crate::kube_api::kinds::Model;
+use crate::kube_api::managed;
+use crate::kube_api::object;
+use crate::kube_api::schema;
+use crate::kube_api::status::{Reason, Refusal};
+use crate::kube_api::write::{self, Edited, Written};
+
+/// Attempts when the object appears or vanishes in between.
+const ATTEMPTS: usize = 4;
+
+/// Applies a configuration; makes the object if there is none.
+pub async fn apply(call: &Call<'_>, config: Value) -> Result<Reply, Refusal> {
+    if call.query.get("fieldManager").is_empty() {
+        return Err(Refusal::bad_request("fieldManager is required for apply patch"));
+    }
+    let force = call.query.flag("force")?;
+    let (config, warnings) = checked(call, config)?;
+    for _ in 0..ATTEMPTS {
+        let edit = |current: &Value| {
+            let mut current = current.clone();
+            // A resource version in the configuration is a precondition, not a field.
+            if !object::resource_version(&config).is_empty() {
+                object::set_meta(&mut current, "resourceVersion", object::resource_version(&config).to_owned());
+            }
+            let applied =
+                call.as_writer(|w| managed::apply(Some(&current), &config, w, call.resource.shape(), force))?;
+            Ok(Edited { object: applied.object, tracked: true })
+        };
+        match write::change(call, &call.target.name, edit).await {
+            Err(refusal) if refusal.reason == Reason::NotFound && call.door == Door::Main => {}
+            other => return other.map(|w| reply(w, &warnings)),
+        }
+        if !object::resource_version(&config).is_empty() || !object::uid(&config).is_empty() {
+            return Err(call.conflict(&call.target.name, "the object to apply to does not exist"));
+        }
+        let applied = call.as_writer(|w| managed::apply(None, &config, w, call.resource.shape(), force))?;
+        match write::create(call, Edited { object: applied.object, tracked: true }).await {
+            Err(refusal) if refusal.reason == Reason::AlreadyExists => {}
+            other => return other.map(|w| reply(w, &warnings)),
+        }
+    }
+    Err(call.conflict(&call.target.name, "the object kept appearing and vanishing: try again"))
+}
+
+fn reply(mut written: Written, warnings: &[String]) -> Reply {
+    written.warnings.extend_from_slice(warnings);
+    Reply::written(written)
+}
+
+/// The configuration with only what its door may own, and warnings about fields nobody knows.
+fn checked(call: &Call<'_>, mut config: Value) -> Result<(Value, Vec<String>), Refusal> {
+    if !config.is_object() {
+        return Err(Refusal::bad_request("an apply configuration must be a map"));
+    }
+    for (field, wanted) in [("apiVersion", call.resource.api_version()), ("kind", call.resource.kind.clone())] {
+        let found = object::text(&config, &[field]);
+        if found != wanted {
+            return Err(Refusal::bad_request(format!(
+                "{field} of the configuration is {found:?}, the request is for {wanted:?}"
+            )));
+        }
+    }
+    if !object::list(&config, &["metadata", "managedFields"]).is_empty() {
+        return Err(Refusal::bad_request("metadata.managedFields must be nil"));
+    }
+    match object::name(&config) {
+        "" => object::set_meta(&mut config, "name", call.target.name.clone()),
+        name if name != call.target.name => {
+            return Err(Refusal::bad_request(format!(
+                "the name of the configuration ({name}) is not that of the request"
+            )));
+        }
+        _ => {}
+    }
+    let found = object::namespace(&config);
+    if !found.is_empty() && found != call.target.namespace {
+        return Err(Refusal::bad_request("the namespace of the configuration is not that of the request"));
+    }
+    let status = config.get("status").cloned();
+    match call.door {
+        Door::Main if call.resource.has("status") => {
+            object::as_map(&mut config).remove("status");
+        }
+        Door::Status => {
+            let map = object::as_map(&mut config);
+            map.retain(|key, _| matches!(key.as_str(), "apiVersion" | "kind" | "metadata"));
+            let metadata = object::as_map(map.entry("metadata").or_insert(Value::Null));
+            metadata.retain(|key, _| matches!(key.as_str(), "name" | "namespace" | "uid" | "resourceVersion"));
+            if let Some(status) = status {
+                map.insert("status".into(), status);
+            }
+        }
+        Door::Main | Door::Server => {}
+    }
+    let before = config.clone();
+    drop_unknown(call, &mut config);
+    let mut unknown = Vec::new();
+    admit::missing("", &before, &config, &mut unknown);
+    Ok((config, write::weigh_unknown(call, unknown)?))
+}
+
+/// Removes fields nobody knows, so that nobody owns what is not stored.
+fn drop_unknown(call: &Call<'_>, config: &mut Value) {
+    match &call.resource.model {
+        Model::Custom(custom) => {
+            schema::fill::prune(&custom.schema, config);
+        }
+        Model::BuiltIn(kind) => {
+            // What cannot be read as the kind is refused when the result is admitted, with the reason.
+            if let Ok(typed) = (kind.typed)(config.clone()) {
+                keep_known(config, &typed);
+            }
+        }
+    }
+}
+
+fn keep_known(config: &mut Value, typed: &Value) {
+    match (config, typed) {
+        (Value::Object(config), Value::Object(typed)) => {
+            config.retain(|name, _| typed.contains_key(name));
+            config.iter_mut().for_each(|(name, value)| keep_known(value, &typed[name]));
+        }
+        (Value::Array(config), Value::Array(typed)) => {
+            config.iter_mut().zip(typed).for_each(|(value, typed)| keep_known(value, typed));
+        }
+        _ => {}
+    }
+}

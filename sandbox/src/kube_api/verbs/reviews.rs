@@ -1,0 +1,78 @@
+//! Reviews: who a token belongs to, who the caller is, whether the caller may. Nothing is stored.
+
+use serde_json::{Value, json};
+
+use super::Reply;
+use crate::kube_api::access::{Claims, MAX_TOKEN_SECONDS, User};
+use crate::kube_api::api::{Api, Call};
+use crate::kube_api::object::{self, at, list, text};
+use crate::kube_api::status::Refusal;
+
+/// Answers a review, or none if this is not one.
+pub fn review(api: &Api, group: &str, plural: &str, sent: &Value, user: &User) -> Option<Result<Reply, Refusal>> {
+    match (group, plural) {
+        ("authentication.k8s.io", "tokenreviews") => Some(token_review(api, sent)),
+        ("authentication.k8s.io", "selfsubjectreviews") => {
+            Some(Ok(answer(sent, "authentication.k8s.io/v1", "SelfSubjectReview", json!({"userInfo": user.to_json()}))))
+        }
+        ("authorization.k8s.io", "selfsubjectaccessreviews") => {
+            let reason = "the sandbox does not enforce authorization: every authenticated caller may do everything";
+            let status = json!({"allowed": true, "reason": reason});
+            Some(Ok(answer(sent, "authorization.k8s.io/v1", "SelfSubjectAccessReview", status)))
+        }
+        _ => None,
+    }
+}
+
+fn answer(sent: &Value, api_version: &str, kind: &str, status: Value) -> Reply {
+    let spec = sent.get("spec").cloned().unwrap_or_else(|| json!({}));
+    let body = json!({"apiVersion": api_version, "kind": kind, "metadata": {"creationTimestamp": null}, "spec": spec, "status": status});
+    Reply::Plain { code: 201, body }
+}
+
+fn token_review(api: &Api, sent: &Value) -> Result<Reply, Refusal> {
+    let token = text(sent, &["spec", "token"]);
+    if token.is_empty() {
+        return Err(Refusal::bad_request("spec.token is required"));
+    }
+    let wanted: Vec<&str> = list(sent, &["spec", "audiences"]).iter().filter_map(Value::as_str).collect();
+    let status = match api.access.identify(token, object::now()) {
+        None => json!({"authenticated": false, "error": "invalid bearer token"}),
+        Some((user, audiences)) => {
+            let agreed: Vec<&str> =
+                wanted.iter().copied().filter(|w| audiences.is_empty() || audiences.iter().any(|a| a == w)).collect();
+            if wanted.is_empty() || !agreed.is_empty() {
+                json!({"authenticated": true, "user": user.to_json(), "audiences": agreed})
+            } else {
+                json!({"authenticated": false, "error": "the token is not meant for any of the audiences"})
+            }
+        }
+    };
+    // The token itself is not sent back.
+    let mut shown = sent.clone();
+    object::child(&mut shown, "spec").remove("token");
+    Ok(answer(&shown, "authentication.k8s.io/v1", "TokenReview", status))
+}
+
+/// POST serviceaccounts/NAME/token: a TokenRequest.
+pub fn issue(call: &Call<'_>, sent: &Value) -> Result<Reply, Refusal> {
+    let name = &call.target.name;
+    let account = call.api.objects.get(&call.key(name))?.ok_or_else(|| call.not_found(name))?;
+    let seconds = at(sent, &["spec", "expirationSeconds"]).and_then(Value::as_i64).unwrap_or(3600);
+    if !(600..=MAX_TOKEN_SECONDS).contains(&seconds) {
+        let what = format!("spec.expirationSeconds must be between 600 and {MAX_TOKEN_SECONDS}, not {seconds}");
+        return Err(Refusal::bad_request(what));
+    }
+    let ends = object::plus_seconds(call.time, seconds);
+    let audiences: Vec<String> =
+        list(sent, &["spec", "audiences"]).iter().filter_map(|a| a.as_str().map(str::to_owned)).collect();
+    let token = call.api.access.issue(&Claims {
+        namespace: call.target.namespace.clone(),
+        account: name.clone(),
+        uid: object::uid(&account.object).to_owned(),
+        audiences,
+        expires: ends.as_second(),
+    });
+    let status = json!({"token": token, "expirationTimestamp": object::rfc3339(ends)});
+    Ok(answer(sent, "authentication.k8s.io/v1", "TokenRequest", status))
+}

@@ -1,0 +1,319 @@
+//! The two ways an object comes to be stored: made, or changed by compare-and-set. It decides identity, isolation of status, no-op
+//! writes, and when a finished deletion removes the object. How it is asked for (PUT, PATCH, apply) is decided in `verbs`.
+
+use serde_json::Value;
+
+use super::api::{Call, Door, Strictness};
+use super::managed::track_update;
+use super::objects::Stored;
+use super::status::{Cause, Fault, FieldError, Reason, Refusal};
+use super::{admit, object, present};
+
+/// Attempts of a change against concurrent writers.
+const ATTEMPTS: usize = 24;
+/// Attempts to find a free generated name.
+const NAME_ATTEMPTS: usize = 8;
+
+/// What a write did.
+#[derive(Debug)]
+pub struct Written {
+    /// In the form the caller's version shows.
+    pub object: Value,
+    pub created: bool,
+    pub warnings: Vec<String>,
+}
+
+/// An object as a verb wants it.
+pub struct Edited {
+    pub object: Value,
+    /// `managedFields` are already right (apply).
+    pub tracked: bool,
+}
+
+/// Makes an object.
+pub async fn create(call: &Call<'_>, edited: Edited) -> Result<Written, Refusal> {
+    let resource = &call.resource;
+    let mut sent = edited.object;
+    check_kind(call, &mut sent)?;
+    if !object::resource_version(&sent).is_empty() {
+        return Err(Refusal::bad_request("resourceVersion should not be set on objects to be created"));
+    }
+    if resource.namespaced {
+        check_namespace(call)?;
+    }
+    if resource.custom().is_some_and(|c| c.terminating) {
+        return Err(Refusal::new(
+            Reason::MethodNotAllowed,
+            "create not allowed while custom resource definition is terminating",
+        ));
+    }
+    let managed = edited.tracked.then(|| object::at(&sent, &["metadata", "managedFields"]).cloned()).flatten();
+    let generated = object::name(&sent).is_empty();
+    for _ in 0..NAME_ATTEMPTS {
+        let mut new = present::store(resource, sent.clone());
+        if generated {
+            generate_name(&mut new)?;
+        }
+        admit::begin(resource, &mut new, call.time);
+        let unknown = admit::admit(resource, &mut new, None)?;
+        let warnings = weigh_unknown(call, unknown)?;
+        let _ports = finish(call, &mut new, None).await?;
+        match &managed {
+            Some(managed) => object::set_meta(&mut new, "managedFields", managed.clone()),
+            None => call.as_writer(|w| track_update(None, &mut new, w, resource.shape())),
+        }
+        let name = object::name(&new).to_owned();
+        let key = call.key(&name);
+        if call.dry_run {
+            if call.api.objects.get(&key)?.is_some() {
+                return Err(Refusal::already_exists(&resource.group, &resource.plural, &name));
+            }
+            return Ok(Written { object: present::show(resource, new), created: true, warnings });
+        }
+        if let Some(stored) = call.api.objects.create(&key, &new).await? {
+            after(call)?;
+            return Ok(Written { object: present::show(resource, stored.object), created: true, warnings });
+        }
+        if !generated {
+            return Err(Refusal::already_exists(&resource.group, &resource.plural, &name));
+        }
+    }
+    Err(Refusal::new(Reason::AlreadyExists, "no free name was found for generateName: try again"))
+}
+
+/// Changes an object: `edit` turns what is shown into what is wanted, again for every attempt.
+pub async fn change<F>(call: &Call<'_>, name: &str, mut edit: F) -> Result<Written, Refusal>
+where
+    F: FnMut(&Value) -> Result<Edited, Refusal>,
+{
+    for _ in 0..ATTEMPTS {
+        let current = call.api.objects.get(&call.key(name))?.ok_or_else(|| call.not_found(name))?;
+        let shown = present::show(&call.resource, current.object.clone());
+        let edited = edit(&shown)?;
+        if let Some(written) = attempt(call, name, &current, edited).await? {
+            return Ok(written);
+        }
+    }
+    Err(call.conflict(name, "the object kept changing: try again"))
+}
+
+async fn attempt(call: &Call<'_>, name: &str, current: &Stored, edited: Edited) -> Result<Option<Written>, Refusal> {
+    let resource = &call.resource;
+    let mut sent = edited.object;
+    check_kind(call, &mut sent)?;
+    check_identity(call, name, current, &sent)?;
+    let mut new = isolate(call, present::store(resource, sent), &current.object);
+    keep_identity(&mut new, &current.object);
+    check_new_finalizers(call, &new, &current.object)?;
+    // The server itself may change what clients may not; a custom resource's unchanged parts are excused all the same.
+    let old = (call.door != Door::Server || resource.custom().is_some()).then_some(&current.object);
+    let unknown = admit::admit(resource, &mut new, old)?;
+    let warnings = weigh_unknown(call, unknown)?;
+    if call.door != Door::Status {
+        admit::count_generation(resource, &mut new, &current.object);
+    }
+    let _ports = finish(call, &mut new, Some(&current.object)).await?;
+    if !edited.tracked {
+        call.as_writer(|w| track_update(Some(&current.object), &mut new, w, resource.shape()));
+    }
+    let written =
+        |object: Value| Written { object: present::show(resource, object), created: false, warnings: warnings.clone() };
+    object::set_meta(&mut new, "resourceVersion", object::resource_version(&current.object).to_owned());
+    if call.dry_run {
+        return Ok(Some(written(new)));
+    }
+    if object::same_but_for_times(&new, &current.object) {
+        return Ok(Some(written(current.object.clone())));
+    }
+    if finished(&new) {
+        let Some(_) = call.api.objects.delete(&current.key, current.revision).await? else { return Ok(None) };
+        after(call)?;
+        return Ok(Some(written(new)));
+    }
+    let Some(stored) = call.api.objects.replace(&current.key, &new, current.revision).await? else { return Ok(None) };
+    after(call)?;
+    Ok(Some(written(stored.object)))
+}
+
+/// Whether nothing holds a deleting object back any more.
+pub fn finished(object: &Value) -> bool {
+    let grace =
+        object::at(object, &["metadata", "deletionGracePeriodSeconds"]).and_then(Value::as_i64).unwrap_or_default();
+    let namespace = object::text(object, &["kind"]) == "Namespace" && object::text(object, &["apiVersion"]) == "v1";
+    let holds_content = namespace && !object::list(object, &["spec", "finalizers"]).is_empty();
+    object::deleting(object) && object::finalizers(object).is_empty() && grace == 0 && !holds_content
+}
+
+/// What must be done once a write of this resource is stored.
+pub fn after(call: &Call<'_>) -> Result<(), Refusal> {
+    if call.resource.is("apiextensions.k8s.io", "customresourcedefinitions") {
+        call.api.reload_definitions()?;
+    }
+    Ok(())
+}
+
+/// What only the server can fill in, with what must be held until the write is stored.
+async fn finish<'a>(
+    call: &Call<'a>,
+    new: &mut Value,
+    old: Option<&Value>,
+) -> Result<Option<tokio::sync::MutexGuard<'a, ()>>, Refusal> {
+    if call.resource.is("apiextensions.k8s.io", "customresourcedefinitions") && call.door != Door::Status {
+        admit::settle_definition(new, &call.api.registry.served(), call.time)?;
+    }
+    if call.resource.is("", "services") {
+        let guard = call.api.node_ports.lock().await;
+        super::verbs::node_ports::assign(call.api, new, old)?;
+        return Ok(Some(guard));
+    }
+    Ok(None)
+}
+
+fn check_kind(call: &Call<'_>, sent: &mut Value) -> Result<(), Refusal> {
+    if !sent.is_object() {
+        return Err(Refusal::bad_request("the object must be a map"));
+    }
+    let (kind, api_version) = (call.resource.kind.clone(), call.resource.api_version());
+    for (field, wanted) in [("kind", kind), ("apiVersion", api_version)] {
+        let found = object::text(sent, &[field]);
+        if !found.is_empty() && found != wanted {
+            return Err(Refusal::bad_request(format!(
+                "{field} in the object ({found}) does not match the expected {field} ({wanted})"
+            )));
+        }
+        object::as_map(sent).insert(field.into(), wanted.into());
+    }
+    let namespace = object::namespace(sent);
+    if call.resource.namespaced {
+        if !namespace.is_empty() && namespace != call.target.namespace {
+            return Err(Refusal::bad_request(
+                "the namespace of the provided object does not match the namespace sent on the request",
+            ));
+        }
+        object::set_meta(sent, "namespace", call.target.namespace.clone());
+    } else if !namespace.is_empty() {
+        return Err(Refusal::bad_request("namespace may not be set on a cluster-scoped object"));
+    }
+    Ok(())
+}
+
+fn check_identity(call: &Call<'_>, name: &str, current: &Stored, sent: &Value) -> Result<(), Refusal> {
+    if object::name(sent) != name {
+        return Err(Refusal::bad_request(format!(
+            "the name of the object ({}) does not match the name on the URL ({name})",
+            object::name(sent)
+        )));
+    }
+    let (uid, found) = (object::uid(sent), object::uid(&current.object));
+    if !uid.is_empty() && uid != found {
+        let why = format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {found}");
+        return Err(call.conflict(name, &why));
+    }
+    let version = object::resource_version(sent);
+    if !version.is_empty() && version != "0" && version != object::resource_version(&current.object) {
+        let why = "the object has been modified; please apply your changes to the latest version and try again";
+        return Err(call.conflict(name, why));
+    }
+    Ok(())
+}
+
+/// Lets a door change only what is behind it.
+fn isolate(call: &Call<'_>, mut new: Value, current: &Value) -> Value {
+    match call.door {
+        Door::Main if call.resource.has("status") => {
+            let map = object::as_map(&mut new);
+            match current.get("status") {
+                Some(status) => map.insert("status".into(), status.clone()),
+                None => map.remove("status"),
+            };
+            new
+        }
+        Door::Main | Door::Server => new,
+        Door::Status => {
+            let mut out = current.clone();
+            let map = object::as_map(&mut out);
+            match new.get("status") {
+                Some(status) => map.insert("status".into(), status.clone()),
+                None => map.remove("status"),
+            };
+            if let Some(managed) = object::at(&new, &["metadata", "managedFields"]) {
+                object::set_meta(&mut out, "managedFields", managed.clone());
+            }
+            out
+        }
+    }
+}
+
+fn keep_identity(new: &mut Value, current: &Value) {
+    let fields =
+        ["uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation", "generateName"];
+    for field in fields {
+        match object::at(current, &["metadata", field]) {
+            Some(value) => object::set_meta(new, field, value.clone()),
+            None => object::remove_meta(new, field),
+        }
+    }
+    object::remove_meta(new, "selfLink");
+    object::remove_meta(new, "resourceVersion");
+}
+
+fn check_new_finalizers(call: &Call<'_>, new: &Value, current: &Value) -> Result<(), Refusal> {
+    if !object::deleting(current) || call.door == Door::Server {
+        return Ok(());
+    }
+    let before = object::finalizers(current);
+    match object::finalizers(new).iter().find(|f| !before.contains(f)) {
+        None => Ok(()),
+        Some(added) => {
+            let detail = format!(
+                "no new finalizers can be added if the object is being deleted, found new finalizers {added:?}"
+            );
+            let error = FieldError::new(Fault::Forbidden, "metadata.finalizers", None, detail);
+            Err(Refusal::invalid(&call.resource.group, &call.resource.kind, object::name(current), vec![error]))
+        }
+    }
+}
+
+fn check_namespace(call: &Call<'_>) -> Result<(), Refusal> {
+    let name = &call.target.namespace;
+    if name.is_empty() {
+        return Err(Refusal::bad_request("an empty namespace may not be set during creation"));
+    }
+    let mut key = super::objects::prefix("", "namespaces", "");
+    key.extend_from_slice(name.as_bytes());
+    let found = call.api.objects.get(&key)?.ok_or_else(|| Refusal::not_found("", "namespaces", name))?;
+    if object::deleting(&found.object) {
+        let message = format!("unable to create new content in namespace {name} because it is being terminated");
+        let field = "metadata.namespace".to_owned();
+        let cause =
+            Cause { reason: "NamespaceTerminating", message: format!("namespace {name} is being terminated"), field };
+        return Err(Refusal::new(Reason::Forbidden, message)
+            .about(&call.resource.group, &call.resource.plural, &call.target.name)
+            .because(vec![cause]));
+    }
+    Ok(())
+}
+
+fn generate_name(new: &mut Value) -> Result<(), Refusal> {
+    const LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
+    let base: String = object::text(new, &["metadata", "generateName"]).chars().take(58).collect();
+    if base.is_empty() {
+        return Err(Refusal::bad_request("name or generateName is required"));
+    }
+    let suffix: String = (0..5).map(|_| char::from(LETTERS[rand::random_range(0..LETTERS.len())])).collect();
+    object::set_meta(new, "name", format!("{base}{suffix}"));
+    Ok(())
+}
+
+/// Warnings about fields nobody knows, or a refusal if the caller asked to be strict.
+pub fn weigh_unknown(call: &Call<'_>, unknown: Vec<String>) -> Result<Vec<String>, Refusal> {
+    if unknown.is_empty() {
+        return Ok(Vec::new());
+    }
+    let words: Vec<String> = unknown.iter().map(|path| format!("unknown field \"{path}\"")).collect();
+    match call.strictness {
+        Strictness::Ignore => Ok(Vec::new()),
+        Strictness::Warn => Ok(words),
+        Strictness::Strict => Err(Refusal::bad_request(format!("strict decoding error: {}", words.join(", ")))),
+    }
+}

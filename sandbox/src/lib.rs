@@ -1,0 +1,9 @@
+//! An embedded cluster for laptops and tests: an etcd API and a Kubernetes API over one MVCC store on disk, the controllers a small
+//! cluster needs, and a node agent that runs Pods as local processes. Nothing here knows Cellplane.
+
+pub mod controllers;
+pub mod etcd;
+pub mod kube_api;
+pub mod node;
+pub mod server;
+pub mod store;

@@ -1,0 +1,441 @@
+//! One Pod's life as a pure machine: inputs are what happened, commands are what to do, and the driver does them. It never touches a
+//! process, a file, a clock or the API. After any input, [`PodMachine::advance`] looks at the whole Pod and says what is due.
+
+pub mod backoff;
+pub mod container;
+pub mod plan;
+pub mod probe;
+#[cfg(test)]
+mod tests;
+
+use backoff::{Backoff, BackoffPolicy};
+use container::{Container, Exit, LOST, State};
+use plan::{PodPlan, RestartPolicy};
+use probe::ProbeKind;
+
+use super::clock::Now;
+
+/// What happened.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Input {
+    /// Volumes and folders are ready.
+    Prepared,
+    /// Volumes could not be made ready; tried again later.
+    PrepareFailed(String),
+    /// A container runs.
+    Started {
+        /// Its index.
+        index: usize,
+        /// Unix milliseconds of the start.
+        started_ms: i64,
+    },
+    /// A container could not be started.
+    StartFailed {
+        /// Its index.
+        index: usize,
+        /// Kubernetes' waiting reason.
+        reason: &'static str,
+        /// More, for people.
+        message: String,
+    },
+    /// A container ended.
+    Exited {
+        /// Its index.
+        index: usize,
+        /// Which run.
+        attempt: u32,
+        /// How.
+        exit: Exit,
+    },
+    /// A probe answered.
+    Probed {
+        /// The container's index.
+        index: usize,
+        /// Which run it was asked of.
+        attempt: u32,
+        /// Which probe.
+        kind: ProbeKind,
+        /// The answer.
+        success: bool,
+        /// What it said when it failed.
+        message: String,
+    },
+    /// The Pod is to go, with this grace.
+    Delete {
+        /// Milliseconds from SIGTERM to SIGKILL.
+        grace_ms: u64,
+    },
+}
+
+/// What to do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Command {
+    /// Make volumes and folders ready.
+    Prepare,
+    /// Start a container.
+    Start {
+        /// Its index.
+        index: usize,
+        /// Which run this is.
+        attempt: u32,
+        /// The back-off, to be remembered with the run.
+        backoff: Backoff,
+    },
+    /// Try a probe.
+    Probe {
+        /// The container's index.
+        index: usize,
+        /// Which run it is asked of.
+        attempt: u32,
+        /// Which probe.
+        kind: ProbeKind,
+    },
+    /// Ask a container to stop: its preStop hook, then SIGTERM.
+    Stop {
+        /// Its index.
+        index: usize,
+        /// Milliseconds the hook may take.
+        grace_ms: u64,
+    },
+    /// SIGKILL a container.
+    Kill {
+        /// Its index.
+        index: usize,
+    },
+    /// Something worth an event.
+    Say {
+        /// True for a warning.
+        warning: bool,
+        /// Event reason.
+        reason: &'static str,
+        /// Event note.
+        note: String,
+    },
+}
+
+/// A run found on disk when the agent started.
+#[derive(Debug, Clone)]
+pub struct Adopted {
+    /// Which run.
+    pub attempt: u32,
+    /// The back-off it was started with.
+    pub backoff: Backoff,
+    /// How the run before it ended.
+    pub last: Option<Exit>,
+    /// What was found.
+    pub state: AdoptedState,
+}
+
+/// What was found of an adopted run.
+#[derive(Debug, Clone)]
+pub enum AdoptedState {
+    /// Its process runs.
+    Running {
+        /// Unix milliseconds of the start.
+        started_ms: i64,
+        /// The API knew it as ready: it stays so until a probe says otherwise.
+        was_ready: bool,
+    },
+    /// It ended while nobody looked.
+    Ended(Exit),
+}
+
+const PREPARE_RETRY_MS: u64 = 2_000;
+const START_RETRY_MS: u64 = 5_000;
+
+/// A Pod on this node.
+#[derive(Debug, Clone)]
+pub struct PodMachine {
+    /// What to run.
+    pub plan: PodPlan,
+    /// Containers in the plan's order.
+    pub containers: Vec<Container>,
+    /// Volumes are ready.
+    pub prepared: bool,
+    policy: BackoffPolicy,
+    preparing: bool,
+    prepare_at_ms: u64,
+    deleting: Option<u64>,
+}
+
+impl PodMachine {
+    /// A Pod not yet begun.
+    pub fn new(plan: PodPlan, policy: BackoffPolicy) -> Self {
+        let containers = plan.containers.iter().cloned().map(Container::new).collect();
+        Self { plan, containers, prepared: false, policy, preparing: false, prepare_at_ms: 0, deleting: None }
+    }
+
+    /// Takes over a run found at start; call before the first [`PodMachine::advance`].
+    pub fn adopt(&mut self, index: usize, found: Adopted, now: Now) {
+        let Some(container) = self.containers.get_mut(index) else { return };
+        container.attempt = found.attempt;
+        container.backoff = found.backoff;
+        container.last = found.last;
+        match found.state {
+            AdoptedState::Running { started_ms, was_ready } => container.take_over(started_ms, was_ready, now),
+            AdoptedState::Ended(exit) => {
+                let attempt = found.attempt;
+                container.state = State::Starting;
+                self.exited(index, attempt, exit, now, &mut Vec::new());
+            }
+        }
+    }
+
+    /// The grace of the deletion under way, if there is one.
+    pub fn deleting(&self) -> bool {
+        self.deleting.is_some()
+    }
+
+    /// True when the Pod is to go and no process is left.
+    pub fn gone(&self) -> bool {
+        self.deleting() && !self.containers.iter().any(Container::alive) && !self.preparing
+    }
+
+    /// True when every init container succeeded.
+    pub fn initialized(&self) -> bool {
+        self.containers
+            .iter()
+            .filter(|container| container.plan.init)
+            .all(|container| matches!(&container.state, State::Ended(exit) if exit.succeeded()))
+    }
+
+    /// Pending, Running, Succeeded or Failed.
+    pub fn phase(&self) -> &'static str {
+        let init_failed = self.plan.restart == RestartPolicy::Never
+            && self.containers.iter().any(|container| {
+                container.plan.init && matches!(&container.state, State::Ended(exit) if !exit.succeeded())
+            });
+        if init_failed {
+            return "Failed";
+        }
+        let main: Vec<_> = self.containers.iter().filter(|container| !container.plan.init).collect();
+        let never_ran = |container: &&&Container| {
+            container.last.is_none() && matches!(container.state, State::Waiting { .. } | State::Starting)
+        };
+        if !self.initialized() || main.iter().any(|container| never_ran(&container)) {
+            return "Pending";
+        }
+        let ends: Vec<_> = main.iter().filter_map(|container| self.final_exit(container)).collect();
+        if ends.len() < main.len() {
+            "Running"
+        } else if ends.iter().all(|exit| exit.succeeded()) {
+            "Succeeded"
+        } else {
+            "Failed"
+        }
+    }
+
+    fn final_exit<'a>(&self, container: &'a Container) -> Option<&'a Exit> {
+        match &container.state {
+            State::Ended(exit) if !self.restarts(container, exit) || self.deleting() => Some(exit),
+            _ => None,
+        }
+    }
+
+    fn restarts(&self, container: &Container, exit: &Exit) -> bool {
+        match (container.plan.init, self.plan.restart) {
+            (true, RestartPolicy::Never) | (false, RestartPolicy::Never) => false,
+            (true, _) | (false, RestartPolicy::OnFailure) => !exit.succeeded(),
+            (false, RestartPolicy::Always) => true,
+        }
+    }
+
+    /// Takes one input and returns what is due after it.
+    pub fn handle(&mut self, input: Input, now: Now) -> Vec<Command> {
+        let mut commands = Vec::new();
+        match input {
+            Input::Prepared => {
+                self.preparing = false;
+                self.prepared = true;
+            }
+            Input::PrepareFailed(note) => {
+                self.preparing = false;
+                self.prepare_at_ms = now.mono_ms + PREPARE_RETRY_MS;
+                commands.push(Command::Say { warning: true, reason: "FailedMount", note });
+            }
+            Input::Started { index, started_ms } => self.started(index, started_ms, now, &mut commands),
+            Input::StartFailed { index, reason, message } => {
+                self.start_failed(index, reason, message, now, &mut commands);
+            }
+            Input::Exited { index, attempt, exit } => self.exited(index, attempt, exit, now, &mut commands),
+            Input::Probed { index, attempt, kind, success, message } => {
+                let current = self.containers.get(index).is_some_and(|container| container.attempt == attempt);
+                if current {
+                    self.probed(index, kind, success.then_some(()).ok_or(message), now, &mut commands);
+                }
+            }
+            Input::Delete { grace_ms } => self.delete(grace_ms, now),
+        }
+        commands.extend(self.advance(now));
+        commands
+    }
+
+    fn started(&mut self, index: usize, started_ms: i64, now: Now, commands: &mut Vec<Command>) {
+        let Some(container) = self.containers.get_mut(index) else { return };
+        container.run(started_ms, now);
+        let note = format!("Started container {}", container.plan.name);
+        commands.push(Command::Say { warning: false, reason: "Started", note });
+    }
+
+    fn start_failed(&mut self, index: usize, reason: &'static str, message: String, now: Now, out: &mut Vec<Command>) {
+        let Some(container) = self.containers.get_mut(index) else { return };
+        let until_ms = now.mono_ms + START_RETRY_MS;
+        let waiting = State::Waiting { reason, message: Some(message.clone()), until_ms };
+        container.state = waiting;
+        out.push(Command::Say { warning: true, reason: "Failed", note: format!("Error: {reason}: {message}") });
+    }
+
+    fn exited(&mut self, index: usize, attempt: u32, exit: Exit, now: Now, commands: &mut Vec<Command>) {
+        let policy = self.policy;
+        let Some(container) = self.containers.get_mut(index) else { return };
+        if container.attempt != attempt || matches!(container.state, State::Ended(_)) {
+            return;
+        }
+        let ran_ms = match container.state {
+            State::Running { since_ms, .. } => now.mono_ms.saturating_sub(since_ms),
+            _ => u64::try_from(exit.finished_ms.saturating_sub(exit.started_ms)).unwrap_or(0),
+        };
+        let wait_ms = if exit.reason == LOST {
+            0
+        } else {
+            container.backoff = container.backoff.after_exit(&policy, ran_ms);
+            container.backoff.wait_ms
+        };
+        container.end(exit.clone());
+        let name = container.plan.name.clone();
+        let again = self.containers.get(index).is_some_and(|container| self.restarts(container, &exit));
+        if again && !self.deleting() {
+            self.wait_for_restart(index, exit, wait_ms, now);
+            if wait_ms > 0 {
+                let note = format!("Back-off {}s restarting failed container {name}", wait_ms / 1000);
+                commands.push(Command::Say { warning: true, reason: "BackOff", note });
+            }
+        }
+    }
+
+    fn wait_for_restart(&mut self, index: usize, exit: Exit, wait_ms: u64, now: Now) {
+        if let Some(container) = self.containers.get_mut(index) {
+            let message = (wait_ms > 0).then(|| format!("back-off {}s restarting failed container", wait_ms / 1000));
+            let reason = if wait_ms > 0 { "CrashLoopBackOff" } else { "ContainerCreating" };
+            container.last = Some(exit);
+            container.attempt = container.attempt.saturating_add(1);
+            container.state = State::Waiting { reason, message, until_ms: now.mono_ms + wait_ms };
+        }
+    }
+
+    fn probed(&mut self, index: usize, kind: ProbeKind, answer: Result<(), String>, now: Now, out: &mut Vec<Command>) {
+        let pod_grace = self.plan.grace_ms;
+        let Some(container) = self.containers.get_mut(index) else { return };
+        if !matches!(container.state, State::Running { .. }) {
+            return;
+        }
+        let restart = container.take_probe(kind, answer.is_ok(), now);
+        if let Err(message) = answer {
+            let note = format!("{} probe failed: {message}", kind.label());
+            out.push(Command::Say { warning: true, reason: "Unhealthy", note });
+        }
+        if let Some(grace) = restart {
+            let name = container.plan.name.clone();
+            let note = format!("Container {name} failed {} probe, will be restarted", kind.label().to_lowercase());
+            out.push(Command::Say { warning: false, reason: "Killing", note: note.clone() });
+            self.stop(index, grace.unwrap_or(pod_grace), Some(note), now, out);
+        }
+    }
+
+    fn stop(&mut self, index: usize, grace_ms: u64, message: Option<String>, now: Now, out: &mut Vec<Command>) {
+        let Some(container) = self.containers.get_mut(index) else { return };
+        if let State::Running { started_ms, .. } = container.state {
+            container.ready = false;
+            container.state = State::Stopping { started_ms, kill_ms: Some(now.mono_ms + grace_ms), message };
+            out.push(Command::Stop { index, grace_ms });
+        }
+    }
+
+    fn delete(&mut self, grace_ms: u64, now: Now) {
+        let shorter = self.deleting.is_none_or(|before| grace_ms < before);
+        if !shorter {
+            return;
+        }
+        self.deleting = Some(grace_ms);
+        for container in &mut self.containers {
+            if let State::Stopping { kill_ms: Some(kill_ms), .. } = &mut container.state {
+                *kill_ms = (*kill_ms).min(now.mono_ms + grace_ms);
+            }
+        }
+    }
+
+    /// What is due now: the whole Pod is looked at, whatever came before.
+    pub fn advance(&mut self, now: Now) -> Vec<Command> {
+        let mut commands = Vec::new();
+        if let Some(grace_ms) = self.deleting {
+            for index in 0..self.containers.len() {
+                self.stop(index, grace_ms, None, now, &mut commands);
+            }
+        } else if !self.prepared {
+            if !self.preparing && self.prepare_at_ms <= now.mono_ms {
+                self.preparing = true;
+                commands.push(Command::Prepare);
+            }
+        } else {
+            self.start_due(now, &mut commands);
+        }
+        self.kill_due(now, &mut commands);
+        if self.deleting.is_none() {
+            for index in 0..self.containers.len() {
+                let Some(container) = self.containers.get_mut(index) else { continue };
+                let attempt = container.attempt;
+                let due = container.due_probes(now.mono_ms);
+                commands.extend(due.into_iter().map(|kind| Command::Probe { index, attempt, kind }));
+            }
+        }
+        commands
+    }
+
+    /// True when it is this container's turn: init containers one by one, then the main ones together.
+    fn turn(&self, index: usize) -> bool {
+        let first_init = self.containers.iter().position(|container| {
+            container.plan.init && !matches!(&container.state, State::Ended(exit) if exit.succeeded())
+        });
+        let init = self.containers.get(index).is_some_and(|container| container.plan.init);
+        first_init.map_or(!init, |first| first == index)
+    }
+
+    fn start_due(&mut self, now: Now, commands: &mut Vec<Command>) {
+        for index in 0..self.containers.len() {
+            let turn = self.turn(index);
+            let Some(container) = self.containers.get_mut(index) else { continue };
+            if let State::Waiting { until_ms, .. } = container.state
+                && turn
+                && until_ms <= now.mono_ms
+            {
+                container.state = State::Starting;
+                commands.push(Command::Start { index, attempt: container.attempt, backoff: container.backoff });
+            }
+        }
+    }
+
+    fn kill_due(&mut self, now: Now, commands: &mut Vec<Command>) {
+        for (index, container) in self.containers.iter_mut().enumerate() {
+            if let State::Stopping { kill_ms, .. } = &mut container.state
+                && kill_ms.is_some_and(|due| due <= now.mono_ms)
+            {
+                *kill_ms = None;
+                commands.push(Command::Kill { index });
+            }
+        }
+    }
+
+    /// When [`PodMachine::advance`] must be called next (monotonic milliseconds), if by itself at all.
+    pub fn next_ms(&self) -> Option<u64> {
+        let prepare = (!self.prepared && !self.preparing && self.deleting.is_none()).then_some(self.prepare_at_ms);
+        let each = self.containers.iter().enumerate().filter_map(|(index, container)| match &container.state {
+            State::Waiting { until_ms, .. } if self.prepared && self.deleting.is_none() => {
+                self.turn(index).then_some(*until_ms)
+            }
+            State::Stopping { kill_ms, .. } => *kill_ms,
+            State::Running { .. } if self.deleting.is_none() => container.next_probe_ms(),
+            _ => None,
+        });
+        each.chain(prepare).min()
+    }
+}

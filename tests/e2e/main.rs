@@ -1,0 +1,1 @@
+//! The platform end to end on a sandbox of its own.

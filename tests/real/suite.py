@@ -1,0 +1,296 @@
+"""The platform on the real control plane: etcd, kube-apiserver, kube-controller-manager, kube-scheduler, and our node agents.
+
+    suite.py PROGRAMS [NAME…]     PROGRAMS: the folder with cell, cell-node, cell-operator and cellctl
+
+Each check is a function named as a sentence; they share one fleet and run in order. Ends with `N passed, N failed`.
+"""
+
+import json
+import shutil
+import signal
+import sys
+import tempfile
+import threading
+import time
+import traceback
+from pathlib import Path
+
+from bots import discord_js, discord_py
+from components import ROOT, ControlPlane, Processes, log, tools, wait_for
+from fleet import API, NAMESPACE, Fleet, Rest
+
+NETWORK = 87
+
+
+class World:
+    """What the checks share."""
+
+    def __init__(self, programs, folder):
+        self.folder = folder
+        self.tools = tools("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl")
+        self.processes = Processes(folder)
+        self.control = ControlPlane(self.processes, self.tools, folder, f"127.{NETWORK}.0.1")
+        self.fleet = Fleet(self.processes, self.tools, folder, programs, self.control, NETWORK)
+        self.bots = []
+
+    def move(self, target):
+        """Moves the guild and returns the finished Move."""
+        started = json.loads(self.fleet.cellctl("guild", "move", "start", self.guild, "--to", target, "--yes", "-o", "json").stdout)
+        return self.wait_moved(started["name"])
+
+    def wait_moved(self, name, seconds=150):
+        def held():
+            status = self.control.get("move", name, "-n", NAMESPACE).get("status", {})
+            return status if status.get("step") in ("Hold", "Complete", "Done") else None
+
+        return wait_for(f"move {name} to pass its commit point", seconds, held)
+
+    def cell_of_guild(self):
+        return json.loads(self.fleet.cellctl("locate", self.guild, "-o", "json").stdout)["cell"]
+
+    def other_cell(self):
+        return "shared-2" if self.cell_of_guild() == "shared-1" else "shared-1"
+
+    def wait_idle(self):
+        """No run holds the guild any more."""
+        def idle():
+            moves = self.control.get("moves", "-n", NAMESPACE)["items"]
+            return all(move.get("status", {}).get("result") for move in moves)
+
+        wait_for("every move to end", 120, idle)
+
+    def close(self):
+        for bot in self.bots:
+            bot.close()
+        agents = [name for name in self.processes.running if name.startswith("node-")]
+        if agents and self.processes.alive("kube-apiserver"):
+            self.control.kubectl("delete", "namespace", NAMESPACE, "--wait=false", check=False)
+            self.control.kubectl("delete", "pods", "--all", "-n", NAMESPACE, "--grace-period=1", "--wait=true", "--timeout=30s", check=False)
+        self.processes.stop_all()
+
+
+class Traffic:
+    """Sends numbered messages until stopped and remembers which were acknowledged."""
+
+    def __init__(self, rest, channel, prefix, pause=0.05):
+        self.rest, self.channel, self.prefix, self.pause = rest, channel, prefix, pause
+        self.acknowledged, self.refused, self.slowest = [], [], 0.0
+        self.stopping = threading.Event()
+        self.thread = threading.Thread(target=self._run, daemon=True)
+        self.thread.start()
+
+    def _run(self):
+        number = 0
+        while not self.stopping.is_set():
+            text = f"{self.prefix}-{number}"
+            number += 1
+            began = time.monotonic()
+            try:
+                self.rest.call("POST", f"/channels/{self.channel}/messages", {"content": text})
+                self.acknowledged.append(text)
+            except Exception as error:
+                self.refused.append(f"{text}: {error}")
+            self.slowest = max(self.slowest, time.monotonic() - began)
+            self.stopping.wait(self.pause)
+
+    def stop(self):
+        self.stopping.set()
+        self.thread.join(60)
+        return self.acknowledged
+
+
+def assert_each_once(bot, wanted, channel):
+    """Every text reached the bot exactly once, in order."""
+    last = wanted[-1]
+    bot.expect(f"message {last}", 60, lambda event: event["event"] == "message" and event["content"] == last)
+    prefix = last.rsplit("-", 1)[0] + "-"
+    seen = [event["content"] for event in bot.messages() if event["content"].startswith(prefix) and event["channel"] == channel]
+    missing = [text for text in wanted if text not in set(seen)]
+    assert not missing, f"{bot.name} lacks {missing[:5]} ({len(missing)})"
+    assert len(seen) == len(set(seen)), f"{bot.name} saw something twice"
+    order = [text for text in seen if text in set(wanted)]
+    assert order == wanted, f"{bot.name} saw another order"
+
+
+# ---- the checks, in order ----
+
+
+def the_real_server_accepts_our_definitions_and_refuses_what_their_rules_forbid(world):
+    for path in sorted((ROOT / "crds" / "yaml").glob("*.yaml")):
+        world.control.kubectl("apply", "--server-side", "-f", str(path))
+    for plural in ("fleets", "cells", "guilds", "moves", "storagecells"):
+        world.control.kubectl("wait", "--for=condition=Established", f"crd/{plural}.cellplane.dev", "--timeout=30s")
+    forbidden = [
+        ("Move", "m", {"guild": "5", "from": "a", "to": "a"}, "same cell"),
+        ("Move", "m", {"guild": "5", "units": ["b0001"], "from": "a", "to": "b"}, "exactly one"),
+        ("Move", "m", {"guild": "0", "from": "a", "to": "b"}, "guild"),
+        ("Move", "m", {"guild": "5", "from": "a", "to": "b", "deadlineSeconds": 0}, "deadlineSeconds"),
+        ("Guild", "g-6", {"guildId": "5"}, "g-<spec.guildId>"),
+        ("Guild", "g-5", {"guildId": "5", "placement": {}}, "exactly one"),
+        ("Cell", "c" * 41, {"storageCellRef": "main"}, "40 characters"),
+        ("Cell", "c", {"storageCellRef": "main", "weight": 0}, "weight"),
+        ("StorageCell", "s", {"engine": "postgres"}, "engine"),
+    ]
+    for kind, name, spec, word in forbidden:
+        text = json.dumps({"apiVersion": API, "kind": kind, "metadata": {"name": name}, "spec": spec})
+        result = world.control.kubectl("apply", "--server-side", "-f", "-", stdin=text, check=False)
+        assert result.returncode != 0 and word in result.stderr, f"{kind} {spec}: {result.stderr.strip()}"
+
+
+def a_fleet_becomes_ready_under_the_real_controllers(world):
+    world.fleet.start()
+    world.fleet.wait_ready(240)
+    status = world.control.get("fleet", "main", "-n", NAMESPACE)["status"]
+    assert status["bootstrapped"] is True, status
+
+
+def nothing_is_written_while_nothing_changes(world):
+    kinds = "fleets,cells,guilds,moves,storagecells,statefulsets,services,poddisruptionbudgets,secrets"
+    versions = lambda: {
+        (item["kind"], item["metadata"]["name"]): item["metadata"]["resourceVersion"]
+        for item in world.control.get(kinds, "-n", NAMESPACE)["items"]
+    }
+    wait_for("two equal readings", 60, lambda: versions() == (time.sleep(5), versions())[1])
+    before = versions()
+    time.sleep(20)
+    after = versions()
+    assert before == after, [key for key in after if before.get(key) != after[key]]
+
+
+def unmodified_bots_log_in_send_and_receive(world):
+    fleet = world.fleet
+    owner, second = fleet.token("owner"), fleet.token("second")
+    assert fleet.token("owner")["userId"] == owner["userId"], "issuing twice names one user"
+    world.rest, other = Rest(fleet.base, owner["token"]), Rest(fleet.base, second["token"])
+    wait_for("the entry", 60, lambda: world.rest.call("GET", "/users/@me"))
+    guild = world.rest.call("POST", "/guilds", {"name": "real"})
+    world.guild = guild["id"]
+    channels = world.rest.call("GET", f"/guilds/{world.guild}/channels")
+    world.channel = next(channel["id"] for channel in channels if channel["type"] == 0)
+    invite = world.rest.call("POST", f"/channels/{world.channel}/invites", {})
+    other.call("POST", f"/invites/{invite['code']}")
+    world.python = discord_py("discord.py", fleet.base, owner["token"], world.folder)
+    world.node = discord_js("discord.js", fleet.base, second["token"], world.folder)
+    world.bots = [world.python, world.node]
+    for bot in world.bots:
+        ready = bot.expect("ready", 60, lambda event: event["event"] == "ready")
+        assert world.guild in ready["guilds"], ready
+    world.python.send(world.channel, "hello from discord.py")
+    world.node.send(world.channel, "hello from discord.js")
+    for bot in world.bots:
+        for text in ("hello from discord.py", "hello from discord.js"):
+            bot.expect(text, 30, lambda event: event["event"] == "message" and event["content"] == text)
+
+
+def bots_live_through_a_move_without_noticing(world):
+    disturbed = lambda event: event["event"] in ("disconnect", "resumed", "error")
+    before = [bot.count(disturbed) for bot in world.bots]
+    target = world.other_cell()
+    traffic = Traffic(world.rest, world.channel, "move")
+    time.sleep(1)
+    status = world.move(target)
+    time.sleep(2)
+    sent = traffic.stop()
+    assert not traffic.refused, traffic.refused[:3]
+    assert world.cell_of_guild() == target
+    for bot in world.bots:
+        assert_each_once(bot, sent, world.channel)
+    assert [bot.count(disturbed) for bot in world.bots] == before, "a bot was disturbed"
+    history = [message["content"] for message in world.rest.history(world.channel)]
+    assert [text for text in history if text.startswith("move-")] == sent
+    log(f"  {len(sent)} messages; commands held {status.get('heldMicroseconds', 0) / 1000:.1f} ms; slowest send {traffic.slowest * 1000:.0f} ms")
+    world.wait_idle()
+
+
+def an_operator_killed_during_a_move_finishes_it_when_it_returns(world):
+    target = world.other_cell()
+    traffic = Traffic(world.rest, world.channel, "operator")
+    started = json.loads(world.fleet.cellctl("guild", "move", "start", world.guild, "--to", target, "--yes", "-o", "json").stdout)
+    for pod in world.fleet.pods(**{"app.kubernetes.io/component": "operator"}):
+        world.control.kubectl("delete", "pod", pod["metadata"]["name"], "-n", NAMESPACE, "--grace-period=0", "--force", "--wait=false")
+    world.wait_moved(started["name"])
+    sent = traffic.stop()
+    assert not traffic.refused, traffic.refused[:3]
+    assert world.cell_of_guild() == target
+    for bot in world.bots:
+        assert_each_once(bot, sent, world.channel)
+    world.wait_idle()
+
+
+def sends_go_on_while_the_fleets_etcd_is_away_for_a_minute(world):
+    traffic = Traffic(world.rest, world.channel, "etcd", pause=0.1)
+    time.sleep(1)
+    world.fleet.etcd.stop()
+    time.sleep(60)
+    during = len(traffic.acknowledged)
+    world.fleet.etcd.start()
+    time.sleep(5)
+    sent = traffic.stop()
+    assert not traffic.refused, traffic.refused[:3]
+    assert during > 200, f"only {during} sends were acknowledged while etcd was away"
+    for bot in world.bots:
+        assert_each_once(bot, sent, world.channel)
+    world.fleet.wait_ready(120)
+
+
+def a_node_agent_that_dies_and_returns_adopts_its_pods(world):
+    before = {pod["metadata"]["name"]: pod["status"]["containerStatuses"][0]["restartCount"] for pod in world.fleet.pods()}
+    traffic = Traffic(world.rest, world.channel, "agent", pause=0.1)
+    world.processes.stop("node-2", sig=signal.SIGKILL)
+    time.sleep(3)
+    world.fleet.node(2)
+    wait_for("node-2 to be Ready", 60, lambda: "True" in world.control.kubectl(
+        "get", "node", "node-2", "-o", "jsonpath={.status.conditions[?(@.type=='Ready')].status}"))
+    time.sleep(3)
+    sent = traffic.stop()
+    assert not traffic.refused, traffic.refused[:3]
+    for bot in world.bots:
+        assert_each_once(bot, sent, world.channel)
+    after = {pod["metadata"]["name"]: pod["status"]["containerStatuses"][0]["restartCount"] for pod in world.fleet.pods()}
+    assert before == after, "a Pod was restarted"
+
+
+CHECKS = [
+    the_real_server_accepts_our_definitions_and_refuses_what_their_rules_forbid,
+    a_fleet_becomes_ready_under_the_real_controllers,
+    nothing_is_written_while_nothing_changes,
+    unmodified_bots_log_in_send_and_receive,
+    bots_live_through_a_move_without_noticing,
+    an_operator_killed_during_a_move_finishes_it_when_it_returns,
+    sends_go_on_while_the_fleets_etcd_is_away_for_a_minute,
+    a_node_agent_that_dies_and_returns_adopts_its_pods,
+]
+
+
+def main():
+    programs = Path(sys.argv[1]).resolve()
+    wanted = sys.argv[2:]
+    folder = Path(tempfile.mkdtemp(prefix="cellplane-real-"))
+    world = World(programs, folder)
+    passed, failed = 0, 0
+    try:
+        world.control.start()
+        for check in CHECKS:
+            if wanted and check.__name__ not in wanted:
+                continue
+            log(check.__name__.replace("_", " "))
+            try:
+                check(world)
+                passed += 1
+            except Exception:
+                traceback.print_exc()
+                failed += 1
+                break  # the next ones build on it
+    finally:
+        world.close()
+    skipped = len(wanted or CHECKS) - passed - failed
+    print(f"\n{passed} passed, {failed} failed, {skipped} skipped")
+    if failed:
+        print(f"logs are in {folder}")
+        return 1
+    shutil.rmtree(folder, ignore_errors=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
