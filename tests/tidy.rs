@@ -1,5 +1,6 @@
 //! Rules of the tree that no compiler checks: how long files are, that every file is compiled, which way dependencies point, and
 //! what must never be committed. There is no list of exceptions.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test's own helpers stop the test")]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

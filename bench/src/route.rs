@@ -40,6 +40,11 @@ pub fn run() -> anyhow::Result<()> {
             }
         },
     );
-    measure::row("route lookup, 10,000 logs", &format!("{:?}", pair.ours), &format!("{:?} (locked)", pair.other), pair.ratio());
+    measure::row(
+        "route lookup, 10,000 logs",
+        &format!("{:?}", pair.ours),
+        &format!("{:?} (locked)", pair.other),
+        pair.ratio(),
+    );
     Ok(())
 }

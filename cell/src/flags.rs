@@ -86,9 +86,15 @@ pub struct Common {
 impl Common {
     fn check(&self) -> anyhow::Result<()> {
         ensure!(!self.member_id.is_empty(), "--member-id (POD_NAME) is empty; name this process");
-        ensure!(self.etcd_prefix.len() > 1, "--etcd-prefix {:?} is too short; it must name the fleet", self.etcd_prefix);
+        ensure!(
+            self.etcd_prefix.len() > 1,
+            "--etcd-prefix {:?} is too short; it must name the fleet",
+            self.etcd_prefix
+        );
         for endpoint in &self.etcd_endpoints {
-            let port = endpoint.rsplit_once(':').and_then(|(host, port)| (!host.is_empty()).then(|| port.parse::<u16>().ok())?);
+            let port = endpoint
+                .rsplit_once(':')
+                .and_then(|(host, port)| (!host.is_empty()).then(|| port.parse::<u16>().ok())?);
             ensure!(port.is_some(), "--etcd-endpoints {endpoint:?} is not host:port");
         }
         Ok(())

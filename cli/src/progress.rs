@@ -11,6 +11,9 @@ const LINE_EVERY: Duration = Duration::from_secs(5);
 /// An estimate needs this much of the work and this much time behind it.
 const ESTIMATE_FROM: (f64, Duration) = (0.1, Duration::from_secs(3));
 
+/// Work that has not moved for this long has no end time.
+const STALLED: Duration = Duration::from_secs(3);
+
 /// Where progress goes.
 #[derive(Debug)]
 pub struct Progress {
@@ -52,7 +55,7 @@ impl Progress {
             bar,
             quiet: self.quiet,
             began: Instant::now(),
-            shown: Mutex::new(Shown { note: String::new(), done: 0, at: None }),
+            shown: Mutex::new(Shown { note: String::new(), peak: 0, peak_at: Instant::now(), at: None }),
         }
     }
 }
@@ -60,8 +63,8 @@ impl Progress {
 fn new_bar(name: &str, total: Option<u64>) -> ProgressBar {
     let bar = total.map_or_else(ProgressBar::new_spinner, ProgressBar::new);
     let template = match total {
-        Some(_) => "{prefix:>12} [{bar:30}] {pos}/{len} {msg}",
-        None => "{prefix:>12} {spinner} {elapsed} {msg}",
+        Some(_) => "{prefix:>12} [{bar:30}] {pos}/{len} {wide_msg}",
+        None => "{prefix:>12} {spinner} {elapsed} {wide_msg}",
     };
     if let Ok(style) = ProgressStyle::with_template(template) {
         bar.set_style(style.progress_chars("=> "));
@@ -78,7 +81,9 @@ fn line(text: &str) {
 #[derive(Debug)]
 struct Shown {
     note: String,
-    done: u64,
+    /// The most that was ever done, and when it became so.
+    peak: u64,
+    peak_at: Instant,
     at: Option<Instant>,
 }
 
@@ -111,8 +116,11 @@ impl Phase {
     /// How much is done, and what more there is to say about it.
     pub fn set(&self, done: u64, detail: &str) {
         let Ok(mut shown) = self.shown.lock() else { return };
-        shown.done = done;
-        let left = estimate(done, self.total, self.began.elapsed());
+        if done > shown.peak {
+            (shown.peak, shown.peak_at) = (done, Instant::now());
+        }
+        let moving = done == shown.peak && shown.peak_at.elapsed() < STALLED;
+        let left = estimate(done, self.total, self.began.elapsed()).filter(|_| moving);
         let text = match left {
             Some(left) => format!("{detail} ({} s left)", left.as_secs() + 1).trim_start().to_owned(),
             None => detail.to_owned(),

@@ -9,10 +9,12 @@ use kube::core::DeserializeGuard;
 use kube::runtime::events::Recorder;
 use kube::runtime::reflector::{ObjectRef, Store};
 use parking_lot::Mutex;
+use tokio::sync::watch;
 
 use crate::apply::Applier;
 use crate::directory::{Hub, Link};
 use crate::health::Ages;
+use crate::loads::Loads;
 use crate::metrics::Metrics;
 
 /// Most objects whose failures in a row are remembered.
@@ -43,9 +45,12 @@ pub struct Context {
     pub metrics: Metrics,
     /// Ages for health.
     pub ages: Arc<Ages>,
+    /// Load of guilds, shared by all who ask.
+    pub loads: Loads,
     /// What does not change.
     pub settings: Settings,
     failures: Mutex<HashMap<String, u32>>,
+    filled: watch::Sender<bool>,
 }
 
 impl Context {
@@ -58,12 +63,35 @@ impl Context {
         (metrics, ages): (Metrics, Arc<Ages>),
         settings: Settings,
     ) -> Self {
-        Self { applier, recorder, hub, stores, metrics, ages, settings, failures: Mutex::default() }
+        Self {
+            applier,
+            recorder,
+            hub,
+            stores,
+            metrics,
+            ages,
+            loads: Loads::default(),
+            settings,
+            failures: Mutex::default(),
+            filled: watch::Sender::new(false),
+        }
     }
 
     /// The link, if the fleet is known and rules this namespace.
     pub fn link(&self) -> Option<Arc<Link>> {
         self.hub.link()
+    }
+
+    /// Says that every cache is filled.
+    pub fn set_filled(&self) {
+        self.filled.send_replace(true);
+    }
+
+    /// Waits until every cache is filled: what is not in one then does not exist. Before that nothing is concluded.
+    pub async fn when_filled(&self) {
+        // The sender lives as long as `self`: this cannot fail.
+        let mut filled = self.filled.subscribe();
+        let _always = filled.wait_for(|filled| *filled).await.is_ok();
     }
 
     /// How often this object's reconcile failed in a row, this failure included.

@@ -10,6 +10,7 @@ mod directory;
 mod error;
 mod health;
 mod leader;
+mod loads;
 mod metrics;
 mod names;
 mod report;
@@ -145,8 +146,11 @@ async fn lead(
         (metrics, ages),
         settings,
     ));
-    tracing::info!(address = %api_address, "serving the control-plane API");
     let mut tasks = controllers::start(controllers, &context, shutdown);
+    tokio::select! {
+        () = context.when_filled() => tracing::info!(address = %api_address, "serving the control-plane API"),
+        () = shutdown.cancelled() => {}
+    }
     let router = server::router(context, client);
     let served = server::serve(router, api, shutdown.clone()).await;
     shutdown.cancel();

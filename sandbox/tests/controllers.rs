@@ -1,5 +1,7 @@
 //! The controllers with real node agents: StatefulSets with local volumes, scaling, cordon, lost nodes, Deployments, and silence.
 
+#![allow(clippy::unwrap_used)]
+
 mod cluster;
 
 use cluster::{Cluster, PODS, SETS, eventually, kill, ready, restarts, shell_pod};
@@ -64,6 +66,7 @@ async fn three_come_ready_spread_one_dies_and_scaling_keeps_every_volume() {
     for (number, zone) in [(1, "a"), (2, "a"), (3, "b")] {
         cluster.agent(number, zone);
     }
+    cluster.nodes_ready(3).await;
     cluster.apply(SETS, set(3)).await;
     set_ready(&cluster, 3).await;
     let mut nodes: Vec<_> = web_pods(&cluster).await.iter().map(node_of).collect();

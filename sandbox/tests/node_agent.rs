@@ -1,5 +1,7 @@
 //! The node agent with real processes against the sandbox's API: start, stop, probes, restarts, adoption, logs, volumes, entry.
 
+#![allow(clippy::unwrap_used)]
+
 mod cluster;
 
 use std::path::PathBuf;
@@ -88,7 +90,7 @@ async fn a_deaf_process_is_killed_after_its_grace_and_its_children_too() {
 async fn pods_outlive_the_agent_and_are_adopted_without_a_restart() {
     let mut cluster = Cluster::start().await;
     cluster.agent(1, "a");
-    let probe = json!({ "container": { "readinessProbe": { "exec": { "command": ["/bin/sh", "-c", "true"] }, "periodSeconds": 1 } } });
+    let probe = json!({ "container": { "readinessProbe": { "exec": { "command": ["/bin/sh", "-c", "true"] }, "periodSeconds": 1, "timeoutSeconds": 30 } } });
     cluster.apply(PODS, shell_pod("stays", OBEDIENT, probe)).await;
     let before = cluster.pod_when("stays", "ready", ready).await;
     let processes = cluster.processes(1);
@@ -171,11 +173,14 @@ async fn a_failing_liveness_probe_restarts_and_an_unknown_image_waits() {
     cluster.agent(1, "a");
     let liveness = json!({ "container": { "livenessProbe": {
         "exec": { "command": ["/bin/sh", "-c", "! test -e ill"] }, "periodSeconds": 1, "failureThreshold": 1,
+        "timeoutSeconds": 30,
     } } });
-    let script = "rm -f ill; trap 'exit 0' TERM; while :; do sleep 0.1; done";
+    let script = "rm -f ill; touch up; trap 'exit 0' TERM; while :; do sleep 0.1; done";
     cluster.apply(PODS, shell_pod("ill", script, liveness)).await;
     let pod = cluster.pod_when("ill", "ready", ready).await;
-    std::fs::write(pod_folder(&cluster, 1, &pod).join("ill"), "").unwrap();
+    let folder = pod_folder(&cluster, 1, &pod);
+    eventually("the script at its loop", || async { folder.join("up").exists().then_some(()) }).await;
+    std::fs::write(folder.join("ill"), "").unwrap();
     cluster.pod_when("ill", "restarted and ready", |pod| ready(pod) && restarts(pod) == 1).await;
     let mut strange = shell_pod("strange", "true", json!({}));
     strange["spec"]["containers"][0]["image"] = json!("nobody/knows:1");
@@ -277,5 +282,18 @@ async fn entry_reaches_only_ready_pods_on_every_node_and_passes_half_closes() {
         })
         .await;
         assert_eq!(answer, "heard hello");
+    }
+}
+
+#[tokio::test]
+async fn twenty_runs_that_end_at_once_are_all_seen_to_end() {
+    let mut cluster = Cluster::start().await;
+    cluster.agent(1, "a");
+    for number in 0..20 {
+        cluster.apply(PODS, shell_pod(&format!("brief-{number}"), "exit 0", json!({ "restartPolicy": "Never" }))).await;
+    }
+    for number in 0..20 {
+        let done = |pod: &Pod| cell_sandbox::controllers::pods::phase(pod) == "Succeeded";
+        cluster.pod_when(&format!("brief-{number}"), "succeeded", done).await;
     }
 }

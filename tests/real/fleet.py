@@ -37,6 +37,7 @@ class Fleet:
         for number in range(1, NODES + 1):
             self.node(number)
         self.control.apply([{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}])
+        self.control.kubectl("apply", "--server-side", "-f", str(ROOT / "deploy" / "operator-rbac.yaml"))
         self.control.apply(self.volumes() + self.operator())
         self.control.apply(self.resources())
 
@@ -59,11 +60,10 @@ class Fleet:
         field = lambda name, path: {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}
         meta = {"name": "cellplane-operator", "namespace": NAMESPACE, "labels": labels}
         return [
-            {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": meta},
             {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": meta, "spec": {
                 "replicas": 1, "selector": {"matchLabels": labels},
                 "template": {"metadata": {"labels": labels}, "spec": {
-                    "serviceAccountName": "cellplane-operator", "automountServiceAccountToken": False,
+                    "serviceAccountName": "cellplane-operator",
                     "terminationGracePeriodSeconds": 10,
                     "containers": [{
                         "name": "operator", "image": "cellplane/operator:dev", "imagePullPolicy": "IfNotPresent",

@@ -1,5 +1,7 @@
 //! A log leaves its owner over gRPC: switched to another cell, split out of its bucket and merged back, each asked for twice.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test that cannot go on should end")]
+
 mod fleet;
 
 use cell_proto::unit::Unit;
@@ -7,8 +9,8 @@ use cell_proto::v1::change::Kind;
 use cell_proto::v1::query_reply::Answer;
 use cell_proto::v1::query_request::Query;
 use cell_proto::v1::{
-    FeedRequest, GuildClaimed, InspectRequest, ListHeadsRequest, MergeGuildRequest, MessagePageQuery, QueryRequest, Reason,
-    SplitGuildRequest, SwitchReply, SwitchRequest,
+    FeedRequest, GuildClaimed, InspectRequest, ListHeadsRequest, MergeGuildRequest, MessagePageQuery, QueryRequest,
+    Reason, SplitGuildRequest, SwitchReply, SwitchRequest,
 };
 use fleet::*;
 use tokio_stream::StreamExt;
@@ -94,7 +96,10 @@ async fn a_log_is_switched_to_another_cell_under_writes_and_back() {
     let term = at_b.inspect(InspectRequest { log: log.clone() }).await.unwrap().into_inner().head.unwrap().term;
     assert!(switch(&mut at_b, &log, ("b", "a"), term).await.switched);
     insist(&mut at_a, fleet.request(&log, message(channel_id, "back"))).await;
-    assert_eq!(submit(&mut at_b, fleet.request(&log, message(channel_id, "x"))).await.unwrap_err().why(), Reason::NotOwner);
+    assert_eq!(
+        submit(&mut at_b, fleet.request(&log, message(channel_id, "x"))).await.unwrap_err().why(),
+        Reason::NotOwner
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,6 +1,8 @@
 //! A data service end to end over gRPC: claim, commit, apply, read, follow; one dies and another takes over with nothing lost; a lower
 //! term is refused by owner and store.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test that cannot go on should end")]
+
 mod fleet;
 
 use cell_proto::unit::bucket_of;
@@ -73,10 +75,13 @@ async fn a_guild_is_created_written_to_read_and_followed() {
         deadline_unix_ms: 0,
         query: Some(Query::Channel(ChannelQuery { channel_id })),
     };
-    assert!(matches!(client.query(query).await.unwrap().into_inner().answer, Some(Answer::Channel(c)) if c.guild_id == GUILD));
+    assert!(
+        matches!(client.query(query).await.unwrap().into_inner().answer, Some(Answer::Channel(c)) if c.guild_id == GUILD)
+    );
 
     let request = ReadGuildRequest { log: log.clone(), guild_id: GUILD };
-    let chunks: Vec<GuildChunk> = client.read_guild(request).await.unwrap().into_inner().map(Result::unwrap).collect().await;
+    let chunks: Vec<GuildChunk> =
+        client.read_guild(request).await.unwrap().into_inner().map(Result::unwrap).collect().await;
     assert!(chunks.last().unwrap().done);
     assert_eq!(chunks[0].guild.as_ref().unwrap().policy_version, 1);
     assert_eq!(chunks.iter().map(|chunk| chunk.members.len()).sum::<usize>(), 1);
@@ -171,7 +176,10 @@ async fn a_lower_term_is_refused_by_owner_and_store() {
     let request = SubmitRequest { term: 1, ..fleet.request(&log, message(channel_id, "stale")) };
     let refusal = submit(&mut client, request).await.unwrap_err();
     assert_eq!(refusal.why(), Reason::StaleTerm);
-    assert_eq!((refusal.route.as_ref().unwrap().term, &refusal.route.as_ref().unwrap().data_address), (2, &second.address));
+    assert_eq!(
+        (refusal.route.as_ref().unwrap().term, &refusal.route.as_ref().unwrap().data_address),
+        (2, &second.address)
+    );
 
     let inspected = client.inspect(InspectRequest { log: log.clone() }).await.unwrap().into_inner();
     assert!(inspected.owned_here);
@@ -205,4 +213,29 @@ async fn a_user_is_created_once_and_its_name_is_kept() {
     let thief = cell_proto::v1::User { name: "bob".into(), ..ann };
     let refusal = submit(&mut client, fleet.request(&log, create(thief))).await.unwrap_err();
     assert_eq!(refusal.why(), Reason::AlreadyExists);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_owner_whose_lease_lapsed_serves_on_until_it_sees_a_higher_term() {
+    let fleet = Fleet::start().await;
+    let first = fleet.data("a", "a-data-0").await;
+    let mut client = first.client().await;
+    let log = bucket_log();
+    create_head(&mut client, &log, "a").await;
+    let channel_id = create_guild(&fleet, &mut client).await;
+    let request = FeedRequest { log: log.clone(), from: 1, guild_id: 0, follower: "test".into() };
+    let mut feed = client.feed(request).await.unwrap().into_inner();
+    // Nobody sees it any more, and nobody claimed: the head still names it.
+    first.vanish();
+    first.recheck();
+    insist(&mut client, fleet.request(&log, message(channel_id, "on"))).await;
+    let second = fleet.data("a", "a-data-1").await;
+    let claim = ClaimRequest { log, force: false, run_id: String::new() };
+    assert_eq!(second.client().await.claim(claim).await.unwrap().into_inner().head.unwrap().term, 2);
+    first.recheck();
+    let mut ended = None;
+    while let Some(Ok(batch)) = feed.next().await {
+        ended = batch.refusal.or(ended);
+    }
+    assert_eq!(ended.unwrap().route.unwrap().data_address, second.address);
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cell_proto::MAX_MESSAGE_BYTES;
-use cell_proto::directory::RouteHint;
+use cell_proto::directory::{Role, RouteHint};
 use cell_proto::unit::Unit;
 use cell_proto::v1::data_service_client::DataServiceClient;
 use cell_proto::v1::guild_service_client::GuildServiceClient;
@@ -232,7 +232,16 @@ impl Calls {
             Owner::Data => route::data_member(&view, log),
             Owner::Guild(guild_id) => route::guild_member(&view, log, *guild_id),
         };
-        member.map(|member| member.grpc_address.clone())
+        // A guild split out while the directory is away: its log began in its bucket's cell, which knows where it went.
+        let in_bucket = || {
+            let Ok(Unit::Guild(guild_id)) = log.parse() else { return None };
+            let cell = &view.place(&Unit::bucket(guild_id).log())?.cell;
+            match owner {
+                Owner::Data => route::winner(&view, Role::Data, cell, log),
+                Owner::Guild(guild_id) => route::winner(&view, Role::Guild, cell, &format!("guild:{guild_id}")),
+            }
+        };
+        member.or_else(in_bucket).map(|member| member.grpc_address.clone())
     }
 
     async fn call<T, F, Fut>(

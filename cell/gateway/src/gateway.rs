@@ -13,6 +13,7 @@ use crate::config::Config;
 use crate::guilds::hosted::Shared;
 use crate::guilds::hub::Hub;
 use crate::guilds::link::Links;
+use crate::joins::RecentJoins;
 use crate::metrics::{Counter64, Metrics};
 use crate::names::KnownUsers;
 use crate::rest::limit::RestLimits;
@@ -44,6 +45,8 @@ pub struct Gateway {
     pub starts: Mutex<Starts>,
     /// REST rates.
     pub rest_limits: Mutex<RestLimits>,
+    /// Joins of the last minutes.
+    pub recent_joins: Mutex<RecentJoins>,
     /// Numbers connections.
     pub connections: Counter64,
     /// Cancelled when the gateway begins to drain.
@@ -75,6 +78,7 @@ impl Gateway {
             hub: Hub::new(links, directory.clone(), shared, shutdown),
             starts: Mutex::new(Starts::new(config.limits.starts)),
             rest_limits: Mutex::new(RestLimits::new(config.limits)),
+            recent_joins: Mutex::default(),
             connections: Counter64::default(),
             drain: CancellationToken::new(),
             started: Instant::now(),

@@ -105,6 +105,10 @@ impl Gateway {
             return Err(close(CloseCode::Unknown));
         }
         self.metrics.sessions.set(self.registry.len() as i64);
+        // A hint that came while the list was being read found no session yet.
+        let recent = self.recent_joins.lock().of_user(who.user_id, self.now_ms());
+        let missed: Vec<i64> = recent.into_iter().filter(|id| slot.follows(*id) && !guilds.contains(id)).collect();
+        guilds.extend(missed);
         Ok(Started { slot, guilds })
     }
 
@@ -183,18 +187,23 @@ impl Gateway {
         }
     }
 
-    /// The user's guilds, rising.
+    /// The user's guilds, rising: its list, and what it joined just now. Each guild's owner has the last word.
     ///
     /// # Errors
     /// [`CallError`].
     pub async fn user_guilds(&self, user_id: i64, deadline: Deadline) -> Result<Vec<i64>, CallError> {
+        let mut guilds = self.listed_guilds(user_id, deadline).await?;
+        guilds.extend(self.recent_joins.lock().of_user(user_id, self.now_ms()));
+        guilds.sort_unstable();
+        guilds.dedup();
+        Ok(guilds)
+    }
+
+    async fn listed_guilds(&self, user_id: i64, deadline: Deadline) -> Result<Vec<i64>, CallError> {
         let query = Query::UserGuilds(UserGuildsQuery { user_id });
         match self.calls.query(Unit::bucket(user_id).log(), query, deadline).await {
             Ok(reply) => match reply.answer {
-                Some(query_reply::Answer::UserGuilds(mut found)) => {
-                    found.guild_ids.sort_unstable();
-                    Ok(found.guild_ids)
-                }
+                Some(query_reply::Answer::UserGuilds(found)) => Ok(found.guild_ids),
                 _ => Ok(Vec::new()),
             },
             Err(CallError::Refused(refusal)) if refusal.why() == Reason::NotFound => Ok(Vec::new()),

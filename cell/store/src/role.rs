@@ -104,7 +104,10 @@ pub async fn run(config: Config, shutdown: CancellationToken) -> Result<(), RunE
     let serve = Server::builder()
         .http2_keepalive_interval(Some(Duration::from_secs(10)))
         .add_service(server.into_service())
-        .serve_with_incoming_shutdown(TcpIncoming::from(grpc).with_nodelay(Some(true)), ending.clone().cancelled_owned());
+        .serve_with_incoming_shutdown(
+            TcpIncoming::from(grpc).with_nodelay(Some(true)),
+            ending.clone().cancelled_owned(),
+        );
     // Links that never end must not hold the end up: what is queued is finished by the store itself.
     let bounded = async {
         tokio::pin!(serve);

@@ -25,7 +25,7 @@ pub struct DemoArgs {
     #[arg(long, default_value_t = 2000, value_parser = clap::value_parser!(u32).range(2..=100_000))]
     pub sessions: u32,
     /// Messages a second, over all senders
-    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub rate: u32,
     /// How long the clients talk at least
     #[arg(long, default_value = "60s", value_parser = duration)]

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -36,6 +36,8 @@ pub enum Temper {
 pub struct ClientTask {
     /// What the ledger knows of it.
     pub record: Arc<Mutex<Client>>,
+    /// Its session has the guild.
+    pub in_guild: Arc<AtomicBool>,
     /// Its token.
     pub token: String,
     /// How it behaves.
@@ -61,7 +63,6 @@ pub struct Life {
     /// It lost a session and has not read what followed yet.
     behind: bool,
     reading: Option<JoinHandle<Result<HashMap<i64, Read>, RestError>>>,
-    in_guild: bool,
     begun: bool,
 }
 
@@ -93,7 +94,7 @@ impl ClientTask {
         let mut permit = start.acquire_owned().await.ok();
         loop {
             let next = self.one_socket(&mut permit).await;
-            self.leave_guild_count();
+            self.in_guild.store(false, Relaxed);
             let wait = match next {
                 Next::Over => return,
                 Next::Resume(wait) => wait,
@@ -133,7 +134,7 @@ impl ClientTask {
                     if let Some(next) = self.react(frame.event, socket, &mut pace).await? {
                         return Ok(next);
                     }
-                    if self.life.in_guild {
+                    if self.in_guild.load(Relaxed) {
                         permit.take();
                     }
                 }
@@ -181,12 +182,12 @@ impl ClientTask {
             }
             Event::Ready { session_id, resume_url } => self.begin(session_id, &resume_url),
             Event::Guild { guild_id } if guild_id == self.shared.guild_id => {
-                self.enter_guild_count();
+                self.in_guild.store(true, Relaxed);
                 self.read_history();
             }
             Event::Resumed => {
                 self.shared.counters.resumes.fetch_add(1, Relaxed);
-                self.enter_guild_count();
+                self.in_guild.store(true, Relaxed);
             }
             Event::Beat => self.beat(socket, pace).await?,
             Event::Acknowledged => pace.acknowledged = true,
@@ -205,12 +206,12 @@ impl ClientTask {
 
     /// True when the whim is to drop the socket; a slow reader stands still meanwhile.
     async fn follow_whim(&mut self, pace: &mut Pace) -> bool {
-        if self.temper == Temper::Dropping {
-            return self.life.in_guild;
+        let settled = self.shared.settled.load(Relaxed) && self.in_guild.load(Relaxed);
+        if self.temper == Temper::Slow && settled {
+            sleep(Duration::from_millis(self.random.random_range(2000..6000))).await;
         }
-        sleep(Duration::from_millis(self.random.random_range(2000..6000))).await;
         pace.whim = Some(Instant::now() + self.until_whim());
-        false
+        self.temper == Temper::Dropping && settled
     }
 
     fn until_whim(&mut self) -> Duration {
@@ -300,18 +301,6 @@ impl ClientTask {
             Ended::Closed(1000 | 1001 | 4007) => Next::Identify(self.jitter(3000)),
             Ended::Closed(_) => Next::Resume(self.jitter(500)),
             Ended::Broken(_) => Next::Resume(self.jitter(1000)),
-        }
-    }
-
-    fn enter_guild_count(&mut self) {
-        if !std::mem::replace(&mut self.life.in_guild, true) {
-            self.shared.counters.in_guild.fetch_add(1, Relaxed);
-        }
-    }
-
-    fn leave_guild_count(&mut self) {
-        if std::mem::replace(&mut self.life.in_guild, false) {
-            self.shared.counters.in_guild.fetch_sub(1, Relaxed);
         }
     }
 

@@ -1,7 +1,7 @@
 //! All clients of the demo: who they are, what they share, how they are started and ended.
 
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rand::rngs::StdRng;
@@ -35,8 +35,6 @@ pub struct Person {
 pub struct Counters {
     /// Open websockets.
     pub sockets: AtomicI64,
-    /// Clients whose session has the guild.
-    pub in_guild: AtomicI64,
     /// Messages that arrived live.
     pub live: AtomicU64,
     /// Sessions resumed.
@@ -60,6 +58,8 @@ pub struct Shared {
     pub channels: Vec<i64>,
     /// Counted together.
     pub counters: Counters,
+    /// Everyone was in the guild once: from now on clients follow their whims.
+    pub settled: AtomicBool,
     /// When the demo began.
     pub began: Instant,
     /// The first trouble a client had that the ledger cannot know.
@@ -94,7 +94,9 @@ pub struct Crowd {
     pub shared: Arc<Shared>,
     /// How they behave.
     pub tempers: Tempers,
+    names: Vec<String>,
     records: Vec<Arc<Mutex<Client>>>,
+    places: Vec<Arc<AtomicBool>>,
     tasks: JoinSet<()>,
 }
 
@@ -115,17 +117,22 @@ impl Crowd {
         let mut crowd = Self {
             shared: Arc::clone(&shared),
             tempers: Tempers { dropping: 0, slow: 0 },
+            names: people.iter().map(|person| person.name.clone()).collect(),
             records: Vec::new(),
+            places: Vec::new(),
             tasks: JoinSet::new(),
         };
         for (place, person) in people.iter().enumerate() {
             let record = Arc::new(Mutex::new(Client::new(person.name.clone(), shared.channels.iter().copied(), 0)));
+            let in_guild = Arc::new(AtomicBool::new(false));
             crowd.records.push(Arc::clone(&record));
+            crowd.places.push(Arc::clone(&in_guild));
             let temper = temper(place);
             crowd.tempers.dropping += usize::from(temper == Temper::Dropping);
             crowd.tempers.slow += usize::from(temper == Temper::Slow);
             let task = ClientTask {
                 record,
+                in_guild,
                 token: person.token.clone(),
                 temper,
                 from: network.client_address((place / CLIENTS_PER_ADDRESS) as u8),
@@ -151,7 +158,13 @@ impl Crowd {
 
     /// Clients whose session has the guild now.
     pub fn in_guild(&self) -> usize {
-        usize::try_from(self.shared.counters.in_guild.load(Relaxed)).unwrap_or(0)
+        self.places.iter().filter(|place| place.load(Relaxed)).count()
+    }
+
+    /// Names of some clients that are not there, to look for in logs.
+    pub fn outside(&self) -> Vec<&str> {
+        let places = self.names.iter().zip(&self.places);
+        places.filter(|(_, place)| !place.load(Relaxed)).map(|(name, _)| name.as_str()).take(5).collect()
     }
 
     /// Acknowledged messages that have not reached everyone yet, over all clients.

@@ -38,6 +38,8 @@ pub struct Report {
     pub sends_unknown: u64,
     /// Sends refused.
     pub sends_refused: u64,
+    /// Messages that were due and never begun: the wanted rate was not reached.
+    pub sends_held_back: u64,
     /// Dispatches whose sequence did not follow the last one.
     pub sequence_gaps: u64,
     /// Milliseconds to an acknowledgement.
@@ -112,6 +114,12 @@ impl Report {
             format!("p50 {} ms, p99 {} ms, max {} ms", self.send_ms.p50, self.send_ms.p99, self.send_ms.max),
         );
         add("Not acknowledged", format!("{} unknown, {} refused", self.sends_unknown, self.sends_refused));
+        if self.sends_held_back > 0 {
+            add(
+                "Held back",
+                format!("{} messages: this machine does not carry {} a second", self.sends_held_back, self.rate),
+            );
+        }
         add("Seed", self.seed.to_string());
         if let Some(trouble) = &self.trouble {
             add("Trouble", trouble.clone());
@@ -164,6 +172,7 @@ mod tests {
             histories_read: 2,
             sends_unknown: 0,
             sends_refused: 0,
+            sends_held_back: 0,
             sequence_gaps: 0,
             send_ms: SendTimes { p50: 3, p99: 9, max: 20 },
             first_offence: None,

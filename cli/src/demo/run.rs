@@ -2,7 +2,7 @@
 //! wait has a deadline and says what it waits for.
 
 use std::net::SocketAddr;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -90,6 +90,7 @@ impl<'a> Stage<'a> {
             guild_id: world.guild_id,
             channels: world.channels.clone(),
             counters: Counters::default(),
+            settled: AtomicBool::new(false),
             began: Instant::now(),
             trouble: Mutex::new(None),
         });
@@ -119,12 +120,17 @@ impl<'a> Stage<'a> {
                 let trouble = self.trouble().unwrap_or_else(|| "no session was refused for good".to_owned());
                 return Err(CommandError::TimedOut {
                     waited_for: format!("{wanted} sessions in the guild"),
-                    blocked_by: format!("{} are there; {trouble}", crowd.in_guild()),
+                    blocked_by: format!(
+                        "{} are there, not {}; {trouble}",
+                        crowd.in_guild(),
+                        crowd.outside().join(", ")
+                    ),
                     next: "run it again with --keep, then cellctl sandbox logs POD".to_owned(),
                 });
             }
             sleep(Duration::from_millis(100)).await;
         }
+        crowd.shared.settled.store(true, Relaxed);
         let tempers = crowd.tempers;
         phase.finish(&format!(
             "{wanted} sessions are in the guild, {} of them drop and resume, {} read slowly",
@@ -274,6 +280,7 @@ impl<'a> Stage<'a> {
             histories_read: counters.histories.load(Relaxed),
             sends_unknown: tally.unknown.load(Relaxed),
             sends_refused: tally.refused.load(Relaxed),
+            sends_held_back: tally.held_back.load(Relaxed),
             sequence_gaps: counters.gaps.load(Relaxed),
             send_ms: SendTimes { p50: tally.latency_ms(0.5), p99: tally.latency_ms(0.99), max: tally.latency_ms(1.0) },
             first_offence: verdict.first,

@@ -3,6 +3,7 @@
 
 use std::collections::VecDeque;
 use std::net::Ipv4Addr;
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -18,7 +19,7 @@ use super::crowd::{Person, Shared};
 use super::ledger::{Ledger, Seen, SendNumber};
 use super::rest::{Call, Rest};
 
-/// Sends under way at once; past it, sending falls behind and it is counted.
+/// Sends under way at once; past it, sending waits.
 const UNDER_WAY: usize = 512;
 /// Half of the ten minutes over which a nonce is remembered would be allowed; a minute is plenty.
 const SEND_WITHIN: Duration = Duration::from_secs(60);
@@ -35,7 +36,7 @@ pub struct Tally {
     pub unknown: AtomicU64,
     /// Sends that were refused.
     pub refused: AtomicU64,
-    /// Ticks at which too many sends were under way.
+    /// Messages that were due and never begun, because the machine or the platform could not keep up.
     pub held_back: AtomicU64,
     latencies: Mutex<VecDeque<u32>>,
 }
@@ -56,6 +57,26 @@ impl Tally {
         sorted.sort_unstable();
         let last = sorted.len().saturating_sub(1);
         sorted.get((last as f64 * share.clamp(0.0, 1.0)).round() as usize).copied().unwrap_or(0)
+    }
+}
+
+/// Which numbers are due. A short stall is made up for; a debt of more than a second is forgiven, and counted: the rate is a load,
+/// and a burst is another one.
+#[derive(Debug, Default)]
+struct Pace {
+    begun: SendNumber,
+    forgiven: u64,
+}
+
+impl Pace {
+    fn due(&mut self, rate: u32, elapsed: Duration) -> Range<SendNumber> {
+        let due = (elapsed.as_secs_f64() * f64::from(rate)) as u64;
+        let debt = due.saturating_sub(u64::from(self.begun) + self.forgiven);
+        let most = u64::from(rate.max(1));
+        self.forgiven += debt.saturating_sub(most);
+        let first = self.begun;
+        self.begun += debt.min(most) as SendNumber;
+        first..self.begun
     }
 }
 
@@ -80,26 +101,25 @@ impl Talk {
     /// Talks at `rate` messages a second until told to stop, then waits for what is under way.
     pub async fn run(self, rate: u32, mut stop: watch::Receiver<bool>) {
         let mut ticks = interval(Duration::from_secs(1) / rate.max(1));
-        // A stall must not be followed by a burst: the rate is the load, not a debt.
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
         let room = Arc::new(Semaphore::new(UNDER_WAY));
         let mut sends = JoinSet::new();
-        let mut number: SendNumber = 0;
+        let mut pace = Pace::default();
+        let began = Instant::now();
         loop {
             tokio::select! {
                 _ = stop.wait_for(|stop| *stop) => break,
                 _ = ticks.tick() => {}
             }
-            let Ok(permit) = Arc::clone(&room).try_acquire_owned() else {
-                self.tally.held_back.fetch_add(1, Relaxed);
-                continue;
-            };
-            let talk = self.clone();
-            sends.spawn(async move {
-                talk.send(number).await;
-                drop(permit);
-            });
-            number += 1;
+            for number in pace.due(rate, began.elapsed()) {
+                let Ok(permit) = Arc::clone(&room).acquire_owned().await else { break };
+                let talk = self.clone();
+                sends.spawn(async move {
+                    talk.send(number).await;
+                    drop(permit);
+                });
+            }
+            self.tally.held_back.store(pace.forgiven, Relaxed);
             while sends.try_join_next().is_some() {}
         }
         let _ = timeout(SEND_WITHIN, async { while sends.join_next().await.is_some() {} }).await;
@@ -156,6 +176,18 @@ pub fn rests(base: &str, addresses: impl IntoIterator<Item = Ipv4Addr>) -> Vec<R
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_short_stall_is_made_up_for_and_a_long_one_forgiven() {
+        let mut pace = Pace::default();
+        let milliseconds = Duration::from_millis;
+        assert_eq!(pace.due(10, milliseconds(100)), 0..1);
+        assert_eq!(pace.due(10, milliseconds(150)), 1..1);
+        assert_eq!(pace.due(10, milliseconds(900)), 1..9, "0.75 s late");
+        assert_eq!(pace.due(10, milliseconds(5000)), 9..19, "one second of debt at most");
+        assert_eq!(pace.forgiven, 31);
+        assert_eq!(pace.due(10, milliseconds(5100)), 19..20);
+    }
 
     #[test]
     fn latencies_are_read_by_share() {

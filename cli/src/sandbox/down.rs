@@ -75,6 +75,7 @@ fn read_run(folder: &Path) -> Option<PodProcess> {
         boot: record.boot_id,
         program: spec.program,
         arguments: spec.args,
+        program_written_ms: 0,
     };
     Some(PodProcess { pod_uid: record.pod_uid, record: record_of, is_store })
 }

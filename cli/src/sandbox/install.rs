@@ -17,14 +17,19 @@ use crate::ownership::MANAGER;
 
 const ESTABLISHED: Duration = Duration::from_secs(30);
 
-/// Installs everything; harmless when it is there already.
+/// Installs everything; harmless when it is there already. `operator_written_ms` is when the operator's program was written.
 ///
 /// # Errors
 /// [`CommandError`].
-pub async fn install(client: &Client, network: Network, settings: &Settings) -> Result<(), CommandError> {
+pub async fn install(
+    client: &Client,
+    network: Network,
+    settings: &Settings,
+    operator_written_ms: u64,
+) -> Result<(), CommandError> {
     definitions(client).await?;
     apply(client, &objects::namespace()).await?;
-    for object in objects::operator() {
+    for object in objects::operator(operator_written_ms) {
         apply(client, &object).await?;
     }
     for object in objects::fleet(network, settings) {

@@ -90,8 +90,14 @@ impl Launcher<'_> {
         arguments: Vec<String>,
     ) -> Result<ProcessRecord, CommandError> {
         if let Some(record) = self.state.process(component) {
-            if record.is_alive() && record.program == *program && record.arguments == arguments {
+            let same = record.program == *program && record.arguments == arguments;
+            let rebuilt = record.program_written_ms != process::written_ms(program);
+            if record.is_alive() && same && !rebuilt {
                 return Ok(record);
+            }
+            if record.is_alive() && rebuilt {
+                self.progress
+                    .say(&format!("{component}: its program was rebuilt; it is started anew, its Pods run on"));
             }
             record.stop(Duration::from_secs(15)).await.map_err(anyhow::Error::from)?;
         }
@@ -176,6 +182,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::sandbox::state::Ports;
 
     #[test]
     fn the_kubeconfig_for_people_names_sandbox_and_namespace() {
@@ -192,7 +199,7 @@ mod tests {
     #[test]
     fn zones_go_round() {
         let (state, settings) =
-            (StateDir::find("default", Some(Path::new("/s"))).unwrap(), Settings::new("default", 4, 1, 2));
+            (StateDir::find("default", Some(Path::new("/s"))).unwrap(), Settings::new("default", 4, Ports::default()));
         let programs = Programs { sandbox: "s".into(), node: "n".into(), operator: "o".into(), cell: "c".into() };
         let progress = Progress::silent();
         let launcher = Launcher {

@@ -6,6 +6,7 @@ pub mod launch;
 pub mod network;
 pub mod objects;
 pub mod preflight;
+pub mod probe;
 pub mod process;
 pub mod programs;
 pub mod ready;

@@ -138,11 +138,9 @@ fn write(path: &Path, text: &str) -> Result<(), NetworkError> {
     fs::write(path, text).map_err(|source| NetworkError::Io { path: path.to_owned(), source })
 }
 
-/// Whether something of ours could listen on the network's control address.
+/// Whether nobody else's sandbox is on the network, as far as an open port tells.
 pub fn nothing_listens(network: Network) -> bool {
-    [2379, 6443, 0].into_iter().filter(|port| can_listen(network.control_address(), *port)).count() > 0
-        && !answers(network.control_address(), 2379)
-        && !answers(network.control_address(), 6443)
+    [2379, 6443].into_iter().all(|port| !answers(network.control_address(), port))
 }
 
 /// The first of the ports on which something of ours could listen.
@@ -242,5 +240,31 @@ mod tests {
         fs::remove_dir_all(fixture.registry()).unwrap();
         assert_eq!(fixture.reserve("b"), first);
         assert_ne!(fixture.reserve("a"), first);
+    }
+
+    #[test]
+    fn a_port_in_use_is_passed_over() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let other = TcpListener::bind("127.0.0.1:0").unwrap();
+        let (taken, free) = (listener.local_addr().unwrap().port(), other.local_addr().unwrap().port());
+        drop(other);
+        assert_eq!(first_free_port(Ipv4Addr::LOCALHOST, &[taken, free]), Some(free));
+        assert_eq!(first_free_port(Ipv4Addr::LOCALHOST, &[taken]), None);
+    }
+
+    #[test]
+    fn nodes_pods_and_clients_have_addresses_of_their_own() {
+        let network = Network::of_octet(70).unwrap();
+        assert_eq!(network.control_address().to_string(), "127.70.0.1");
+        assert_eq!(
+            (network.node_address(3).to_string(), network.pod_cidr(3)),
+            ("127.70.3.1".into(), "127.70.3.0/24".into())
+        );
+        let clients: std::collections::HashSet<Ipv4Addr> =
+            (0..=255).map(|number| network.client_address(number)).collect();
+        assert_eq!(clients.len(), 256);
+        assert!(clients.iter().all(|address| address.octets()[2] > MAX_NODES));
+        assert_eq!(Network::of_octet(63), None);
+        assert_eq!(Network::of_octet(127), None);
     }
 }

@@ -37,8 +37,8 @@ pub fn namespace() -> Value {
     json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
 }
 
-/// The operator and what it runs as.
-pub fn operator() -> Vec<Value> {
+/// The operator and what it runs as. `written_ms` is when its program was written: a rebuilt operator is rolled out.
+pub fn operator(written_ms: u64) -> Vec<Value> {
     let labels = json!({
         "app.kubernetes.io/name": "cellplane",
         "app.kubernetes.io/component": "operator",
@@ -61,7 +61,7 @@ pub fn operator() -> Vec<Value> {
                 "app.kubernetes.io/instance": OPERATOR,
             }},
             "template": {
-                "metadata": {"labels": labels},
+                "metadata": {"labels": labels, "annotations": {"cellplane.dev/program-written": written_ms.to_string()}},
                 "spec": {
                     "serviceAccountName": OPERATOR,
                     "terminationGracePeriodSeconds": 10,
@@ -69,7 +69,6 @@ pub fn operator() -> Vec<Value> {
                         "name": "operator",
                         "image": OPERATOR_IMAGE,
                         "imagePullPolicy": "IfNotPresent",
-                        "args": ["--namespace=$(POD_NAMESPACE)"],
                         "env": [
                             field("POD_NAME", "metadata.name"),
                             field("POD_NAMESPACE", "metadata.namespace"),
@@ -127,11 +126,12 @@ pub fn fleet_network(network: Network, settings: &Settings) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sandbox::state::Ports;
 
     #[test]
     fn the_fleet_is_made_of_resources_that_exist() {
         let network = Network::of_octet(70).unwrap();
-        let settings = Settings::new("default", 3, 2379, 6443);
+        let settings = Settings::new("default", 3, Ports::default());
         for object in fleet(network, &settings) {
             let kind = object["kind"].as_str().unwrap().to_owned();
             let known = match kind.as_str() {

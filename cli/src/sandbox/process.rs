@@ -27,6 +27,9 @@ pub struct ProcessRecord {
     pub program: PathBuf,
     /// Its arguments: a process with others is restarted.
     pub arguments: Vec<String>,
+    /// When the program file was written, in milliseconds since the Unix epoch: a rebuilt program is started anew.
+    #[serde(default)]
+    pub program_written_ms: u64,
 }
 
 /// Why a process could not be started or stopped.
@@ -72,6 +75,13 @@ fn parse_stat(stat: &str) -> Option<u64> {
         return None;
     }
     fields.get(19)?.parse().ok()
+}
+
+/// When a program file was written, in milliseconds since the Unix epoch; 0 when that cannot be told.
+pub fn written_ms(program: &Path) -> u64 {
+    let written = fs::metadata(program).and_then(|metadata| metadata.modified()).ok();
+    let since = written.and_then(|written| written.duration_since(std::time::UNIX_EPOCH).ok());
+    since.map_or(0, |since| since.as_millis() as u64)
 }
 
 fn boot() -> String {
@@ -158,6 +168,7 @@ pub fn start(launch: Launch<'_>) -> Result<ProcessRecord, ProcessError> {
         boot: boot(),
         program: launch.program.to_owned(),
         arguments: launch.arguments,
+        program_written_ms: written_ms(launch.program),
     })
 }
 

@@ -12,6 +12,7 @@ use tokio::time::{Instant, sleep};
 
 use super::launch::{components, died};
 use super::objects::{FLEET, NAMESPACE, OPERATOR};
+use super::probe;
 use super::state::StateDir;
 use crate::blocked;
 use crate::connect::within;
@@ -38,6 +39,8 @@ pub struct Seen {
     pub fleets: Vec<Value>,
     /// The fleet's Pods, to say why something is not ready.
     pub pods: Vec<Value>,
+    /// What keeps the entry or the control-plane API from answering.
+    pub unanswered: Option<String>,
 }
 
 impl Seen {
@@ -65,17 +68,27 @@ impl Seen {
                 }
             }
         }
-        None
+        // Conditions may be those of before a restart; Pods are reported anew by their agents, and the entry answers only by itself.
+        let waiting = self.pods.iter().find(|pod| blocked::of_pod(pod) != blocked::NOTHING);
+        waiting
+            .map(|pod| format!("pod {}: {}", pod_name(pod), blocked::of_pod(pod)))
+            .or_else(|| self.unanswered.clone())
     }
 
     fn because(&self, what: &str, concerns: impl Fn(&Value) -> bool) -> String {
         let waiting = self.pods.iter().filter(|pod| concerns(pod)).find_map(|pod| {
             let why = blocked::of_pod(pod);
-            (why != blocked::NOTHING)
-                .then(|| format!("{} ({why})", pod["metadata"]["name"].as_str().unwrap_or_default()))
+            (why != blocked::NOTHING).then(|| (pod_name(pod), why))
         });
-        waiting.map_or_else(|| what.to_owned(), |pod| format!("{what}; pod {pod}"))
+        match waiting {
+            Some((name, why)) if !what.contains(name) => format!("{what}; pod {name} ({why})"),
+            _ => what.to_owned(),
+        }
     }
+}
+
+fn pod_name(pod: &Value) -> &str {
+    pod["metadata"]["name"].as_str().unwrap_or_default()
 }
 
 fn component(pod: &Value) -> &str {
@@ -95,6 +108,26 @@ fn belongs(pod: &Value, kind: Kind, name: &str) -> bool {
 /// # Errors
 /// [`CommandError`].
 pub async fn look(client: &Client, wanted_nodes: u8) -> Result<Seen, CommandError> {
+    let mut seen = objects(client, wanted_nodes).await?;
+    // Asked only once the objects say that it should answer.
+    if seen.blocker().is_none() {
+        seen.unanswered = unanswered(&seen.fleets).await;
+    }
+    Ok(seen)
+}
+
+async fn unanswered(fleets: &[Value]) -> Option<String> {
+    let status = fleets.first().map(|fleet| &fleet["status"])?;
+    for (field, path) in [("entryUrl", "/api/v10/gateway"), ("controlPlaneAddress", cell_api::paths::HEALTH)] {
+        let Some(base) = status[field].as_str() else { return Some(format!("Fleet.status.{field} is not set")) };
+        if let Some(fault) = probe::fault(&format!("{}{path}", base.trim_end_matches('/'))).await {
+            return Some(fault);
+        }
+    }
+    None
+}
+
+async fn objects(client: &Client, wanted_nodes: u8) -> Result<Seen, CommandError> {
     let nodes: Api<Node> = Api::all(client.clone());
     let deployments: Api<Deployment> = Api::namespaced(client.clone(), NAMESPACE);
     let everything = ListParams::default();
@@ -111,6 +144,7 @@ pub async fn look(client: &Client, wanted_nodes: u8) -> Result<Seen, CommandErro
         cells: values(Kind::Cells).await?,
         fleets: values(Kind::Fleets).await?,
         pods: values(Kind::Pods).await?,
+        unanswered: None,
     })
 }
 
@@ -177,6 +211,7 @@ mod tests {
             cells: vec![ready("shared-1")],
             fleets: vec![ready("main")],
             pods: vec![],
+            unanswered: None,
         }
     }
 
@@ -190,6 +225,14 @@ mod tests {
         assert_eq!(Seen { cells: vec![], ..seen() }.blocker().unwrap(), "there are no cells yet");
         let fleet = Seen { fleets: vec![json!({"metadata": {"name": "main"}})], ..seen() };
         assert!(fleet.blocker().unwrap().starts_with("Fleet main: NotObserved"));
+    }
+
+    #[test]
+    fn conditions_of_before_a_restart_do_not_make_it_ready() {
+        let pod = json!({"metadata": {"name": "g-0"}, "status": {"conditions": [{"type": "Ready", "status": "False", "reason": "R"}]}});
+        assert_eq!(Seen { pods: vec![pod], ..seen() }.blocker().unwrap(), "pod g-0: R");
+        let entry = Seen { unanswered: Some("http://x does not answer".into()), ..seen() };
+        assert_eq!(entry.blocker().unwrap(), "http://x does not answer");
     }
 
     #[test]

@@ -70,10 +70,30 @@ pub struct Settings {
     pub entry_port: u16,
 }
 
+/// The ports of a new sandbox.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Ports {
+    /// Of the etcd API.
+    pub etcd: u16,
+    /// Of the Kubernetes API.
+    pub kubernetes: u16,
+    /// Of the entry; a NodePort.
+    pub entry: u16,
+}
+
+impl Default for Ports {
+    /// The ports everybody expects.
+    fn default() -> Self {
+        Self { etcd: 2379, kubernetes: 6443, entry: 30_080 }
+    }
+}
+
 impl Settings {
     /// Settings of a new sandbox.
-    pub fn new(name: &str, nodes: u8, etcd_port: u16, kubernetes_port: u16) -> Self {
-        Self { version: VERSION, name: name.to_owned(), nodes, etcd_port, kubernetes_port, entry_port: 30_080 }
+    pub fn new(name: &str, nodes: u8, ports: Ports) -> Self {
+        let Ports { etcd, kubernetes, entry } = ports;
+        let name = name.to_owned();
+        Self { version: VERSION, name, nodes, etcd_port: etcd, kubernetes_port: kubernetes, entry_port: entry }
     }
 }
 
@@ -288,7 +308,7 @@ mod tests {
         let (_folder, state) = state();
         let _lock = state.lock().unwrap();
         assert_eq!(state.settings().unwrap(), None);
-        state.write_settings(&Settings { version: 9, ..Settings::new("default", 3, 1, 2) }).unwrap();
+        state.write_settings(&Settings { version: 9, ..Settings::new("default", 3, Ports::default()) }).unwrap();
         assert!(matches!(state.settings(), Err(StateError::Newer { found: 9, .. })));
         fs::write(state.root().join("settings.json"), "{").unwrap();
         assert!(matches!(state.settings(), Err(StateError::Corrupt { .. })));

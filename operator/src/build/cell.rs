@@ -32,7 +32,7 @@ pub struct CellInput<'a> {
 /// The roles that a cell runs.
 pub const ROLES: [Role; 3] = [Role::Gateway, Role::Guild, Role::Data];
 
-fn role_spec<'a>(cell: &'a Cell, role: Role) -> &'a RoleSpec {
+fn role_spec(cell: &Cell, role: Role) -> &RoleSpec {
     match role {
         Role::Gateway => &cell.spec.roles.gateway,
         Role::Guild => &cell.spec.roles.guild,

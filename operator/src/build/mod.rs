@@ -4,3 +4,6 @@ pub mod cell;
 pub mod fleet;
 mod pod;
 pub mod store;
+
+#[cfg(test)]
+mod tests;

@@ -30,6 +30,8 @@ const CONCURRENCY: u16 = 16;
 const LONGEST_BACKOFF: Duration = Duration::from_secs(30);
 /// How often a watch's cache is compared with the API server.
 const AUDIT_PERIOD: Duration = Duration::from_secs(60);
+/// Pause between two looks whether the caches are filled at the start.
+const FILL_PERIOD: Duration = Duration::from_millis(100);
 /// Server-side timeout of a watch, in seconds: below the idle limit of common load balancers.
 const WATCH_SECONDS: u32 = 200;
 
@@ -144,7 +146,7 @@ pub fn start(controllers: Controllers, context: &Arc<Context>, shutdown: &Cancel
     let guilds = guilds.reconcile_all_on(pulse(&cell_changed)).watches(
         Api::<Guarded<Move>>::namespaced(client.clone(), &namespace),
         watched(),
-        guild_of_move,
+        guild_of_move(&context.stores),
     );
     spawn(&mut tasks, guilds, context, shutdown, "guild", |object: Guild, context| async move {
         guild::reconcile(&object, &context).await
@@ -156,6 +158,13 @@ pub fn start(controllers: Controllers, context: &Arc<Context>, shutdown: &Cancel
     });
 
     audits(&mut tasks, &client, context, shutdown);
+    let (filling, stop) = (context.clone(), shutdown.clone());
+    tasks.spawn(async move {
+        tokio::select! {
+            () = fill(&client, &filling) => filling.set_filled(),
+            () = stop.cancelled() => {}
+        }
+    });
     tasks
 }
 
@@ -173,10 +182,17 @@ fn cells_of(stores: &Stores) -> impl Fn(Guarded<StorageCell>) -> Vec<ObjectRef<G
     }
 }
 
-fn guild_of_move(object: Guarded<Move>) -> Option<ObjectRef<Guarded<Guild>>> {
-    let object = object.0.ok()?;
-    let guild = object.spec.guild.as_ref()?;
-    Some(ObjectRef::new(&format!("g-{guild}")).within(&object.namespace()?))
+/// Only guilds that have rules: most moves are of guilds without a `Guild`.
+fn guild_of_move(
+    stores: &Stores,
+) -> impl Fn(Guarded<Move>) -> Option<ObjectRef<Guarded<Guild>>> + Send + Sync + 'static {
+    let guilds = stores.guilds.clone();
+    move |object| {
+        let object = object.0.ok()?;
+        let guild = object.spec.guild.as_ref()?;
+        let key = ObjectRef::new(&format!("g-{guild}")).within(&object.namespace()?);
+        guilds.get(&key).map(|_| key)
+    }
 }
 
 fn spawn<K, F, Fut>(
@@ -212,7 +228,7 @@ fn spawn<K, F, Fut>(
         controller.graceful_shutdown_on(async move { stop.cancelled().await }).run(wrapped, policy, context.clone());
     tasks.spawn(run.for_each(move |ended| async move {
         if let Err(error) = ended {
-            tracing::debug!(kind, error = %error, "the controller's stream reported an error");
+            tracing::warn!(kind, error = %error, "the controller's stream reported an error");
         }
     }));
 }
@@ -234,6 +250,7 @@ where
     F: Fn(K, Arc<Context>) -> Fut,
     Fut: Future<Output = Result<Outcome, ReconcileError>>,
 {
+    context.when_filled().await;
     let started = Instant::now();
     let name = object.name_any();
     let decoded = match &object.0 {
@@ -253,6 +270,34 @@ where
     let outcome = ended?;
     context.clear_failures(&format!("{kind}/{name}"));
     Ok(outcome.action())
+}
+
+/// Waits until every cache holds what the API server lists. (A store's own `wait_until_ready` wakes only one of its waiters, and the
+/// controller is one.)
+async fn fill(client: &Client, context: &Context) {
+    let (namespace, stores) = (&context.settings.namespace, &context.stores);
+    tokio::join!(
+        filled(Api::<Fleet>::namespaced(client.clone(), namespace), &stores.fleets),
+        filled(Api::<StorageCell>::namespaced(client.clone(), namespace), &stores.storage_cells),
+        filled(Api::<Cell>::namespaced(client.clone(), namespace), &stores.cells),
+        filled(Api::<Guild>::namespaced(client.clone(), namespace), &stores.guilds),
+        filled(Api::<Move>::namespaced(client.clone(), namespace), &stores.moves),
+    );
+}
+
+async fn filled<K: Kind>(api: Api<K>, store: &Store<Guarded<K>>) {
+    loop {
+        match api.list_metadata(&ListParams::default()).await {
+            Ok(list) => {
+                let cached = cached_versions(store);
+                if list.items.iter().all(|item| cached.contains_key(&item.name_any())) {
+                    return;
+                }
+            }
+            Err(error) => tracing::debug!(%error, "failed to list at the start; trying again"),
+        }
+        tokio::time::sleep(FILL_PERIOD).await;
+    }
 }
 
 /// Compares every cache with the API server now and then: a watch that silently stopped shows as an age that rises.

@@ -7,6 +7,8 @@ use serde::{Deserialize, Serialize};
 /// Makes an enum of the same variants with both conversions.
 macro_rules! mirror {
     ($wire:ident = $plan:ident { $($name:ident),* $(,)? }) => {
+        // The names are the planner's.
+        #[allow(clippy::enum_variant_names)]
         #[derive(Clone, Copy, Serialize, Deserialize)]
         pub(super) enum $wire { $($name,)* }
         impl From<$plan> for $wire {
@@ -39,6 +41,7 @@ mirror!(
         Hold,
         Forget,
         Merge,
+        Release,
         AbortFence,
         AbortForget,
         Done,

@@ -51,7 +51,7 @@ impl Reviewer {
         let answer = answer
             .map_err(|_| unavailable(format!("no answer within {} s", DEADLINE.as_secs())))?
             .map_err(|error| unavailable(error.to_string()))?;
-        if !answer.status.is_some_and(|status| status.authenticated == Some(true)) {
+        if answer.status.is_none_or(|status| status.authenticated != Some(true)) {
             return Err(denied("Kubernetes does not know this token; use the one of your kubeconfig"));
         }
         let mut known = self.known.lock();

@@ -56,7 +56,8 @@ fn main() -> ExitCode {
     match served {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("cell-sandbox: {error:#}");
+            // Every error of ours tells its causes itself.
+            eprintln!("cell-sandbox: {error}");
             ExitCode::FAILURE
         }
     }

@@ -98,9 +98,9 @@ mod tests {
     use k8s_openapi::jiff::Timestamp;
 
     fn pod(node: Option<&str>, leaving: bool) -> Pod {
-        let mut pod = Pod::default();
-        pod.spec = Some(PodSpec { node_name: node.map(str::to_owned), ..PodSpec::default() });
-        pod.metadata.deletion_timestamp = leaving.then(|| Time(Timestamp::UNIX_EPOCH));
+        let mut pod =
+            Pod { spec: Some(PodSpec { node_name: node.map(str::to_owned), ..PodSpec::default() }), ..Pod::default() };
+        pod.metadata.deletion_timestamp = leaving.then_some(Time(Timestamp::UNIX_EPOCH));
         pod
     }
 

@@ -6,22 +6,23 @@ use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::built_in;
+use super::custom::{self, Nulls};
 use super::kinds::{Model, Resource};
 use super::object::{self, at, child, list, text};
 use super::registry::{Served, name_conflict};
 use super::schema::join;
 use super::status::Refusal;
-use super::{custom, defaults, judge};
+use super::{defaults, judge as faults};
 
 /// The finalizer that keeps a definition until its objects are gone.
 pub const DEFINITION_FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io";
 
-/// Fits, defaults and judges `new` in place; the paths of fields nobody knows are returned.
-pub fn admit(resource: &Resource, new: &mut Value, old: Option<&Value>) -> Result<Vec<String>, Refusal> {
-    let unknown = match &resource.model {
+/// Fits and defaults `new` in place; the paths of fields nobody knows are returned.
+pub fn fit(resource: &Resource, new: &mut Value, nulls: Nulls) -> Result<Vec<String>, Refusal> {
+    match &resource.model {
         Model::Custom(custom) => {
             fit_metadata(new)?;
-            custom.fill(new)
+            Ok(custom.fill(new, nulls))
         }
         Model::BuiltIn(kind) => {
             defaults::fill(resource, new);
@@ -35,31 +36,53 @@ pub fn admit(resource: &Resource, new: &mut Value, old: Option<&Value>) -> Resul
                     kind.kind, kind.version, kind.kind
                 ))
             })?;
+            if resource.is("apiextensions.k8s.io", "customresourcedefinitions") {
+                whole_numbers(new);
+            }
             let mut unknown = Vec::new();
             missing("", &before, new, &mut unknown);
-            unknown
+            Ok(unknown)
         }
-    };
-    let mut errors = judge::metadata(resource, new);
+    }
+}
+
+/// Judges what was fitted; what did not change since `old` may be excused.
+pub fn judge(resource: &Resource, new: &Value, old: Option<&Value>) -> Result<(), Refusal> {
+    let mut errors = faults::metadata(resource, new);
     match &resource.model {
         Model::Custom(custom) => errors.extend(custom.judge(new, old)),
-        Model::BuiltIn(_) => errors.extend(judge::object(resource, new, old)),
+        Model::BuiltIn(_) => errors.extend(faults::object(resource, new, old)),
     }
     if errors.is_empty() {
-        Ok(unknown)
+        Ok(())
     } else {
         Err(Refusal::invalid(&resource.group, &resource.kind, object::name(new), errors))
     }
 }
 
 /// Metadata has one form in every kind: unknown fields and nulls go, wrong types are errors.
-fn fit_metadata(object: &mut Value) -> Result<(), Refusal> {
+pub fn fit_metadata(object: &mut Value) -> Result<(), Refusal> {
     let metadata = Value::Object(std::mem::take(object::metadata(object)));
     let typed: ObjectMeta =
         serde_json::from_value(metadata).map_err(|e| Refusal::bad_request(format!("metadata cannot be read: {e}")))?;
     let fitted = serde_json::to_value(typed).map_err(Refusal::internal)?;
     object::as_map(object).insert("metadata".into(), fitted);
     Ok(())
+}
+
+/// Writes whole numbers as such: limits of a schema are typed as fractions, but must compare equal to what was applied.
+fn whole_numbers(value: &mut Value) {
+    const EXACT: f64 = 9_007_199_254_740_992.0;
+    match value {
+        Value::Object(map) => map.values_mut().for_each(whole_numbers),
+        Value::Array(items) => items.iter_mut().for_each(whole_numbers),
+        Value::Number(n) if n.is_f64() => {
+            if let Some(whole) = n.as_f64().filter(|f| f.fract() == 0.0 && f.abs() < EXACT) {
+                *value = Value::from(whole as i64);
+            }
+        }
+        _ => {}
+    }
 }
 
 /// Fields of `before` that `after` no longer has.
@@ -116,6 +139,9 @@ fn begin_kind(resource: &Resource, object: &mut Value) {
         ("", "Pod") => json!({"phase": "Pending"}),
         ("", "PersistentVolumeClaim" | "PersistentVolume") => json!({"phase": "Pending"}),
         ("", "Service") => json!({"loadBalancer": {}}),
+        ("policy", "PodDisruptionBudget") => {
+            json!({"disruptionsAllowed": 0, "currentHealthy": 0, "desiredHealthy": 0, "expectedPods": 0})
+        }
         ("apps", "StatefulSet") => json!({"replicas": 0, "availableReplicas": 0}),
         ("apps", "ReplicaSet") => json!({"replicas": 0}),
         ("apps", "Deployment") | ("batch", "Job") => json!({}),

@@ -228,7 +228,7 @@ impl<'a> Call<'a> {
     pub fn as_writer<T>(&self, f: impl FnOnce(Writer) -> T) -> T {
         let time = object::rfc3339(self.time);
         let api_version = self.resource.api_version();
-        let subresource = if self.door == Door::Main { "" } else { self.target.subresource.as_str() };
+        let subresource = self.target.subresource.as_str();
         f(Writer { manager: &self.manager, api_version: &api_version, subresource, time: &time })
     }
 }

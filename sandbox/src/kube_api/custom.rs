@@ -36,6 +36,15 @@ pub struct Column {
     pub path: JsonPath,
 }
 
+/// What becomes of nulls a schema forbids.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Nulls {
+    /// They count as absent: a client sent the object as a whole.
+    Drop,
+    /// They are judged: a client applied them.
+    Judge,
+}
+
 /// Where replicas live.
 #[derive(Debug, Clone)]
 pub struct ScalePaths {
@@ -150,17 +159,28 @@ fn compile(definition: &Value, version: &Value, path: &str) -> Result<CustomVers
 
 impl CustomVersion {
     /// Prunes and defaults in place; the paths pruned are returned.
-    pub fn fill(&self, object: &mut Value) -> Vec<String> {
+    pub fn fill(&self, object: &mut Value, nulls: Nulls) -> Vec<String> {
         let pruned = schema::fill::prune(&self.schema, object);
+        if nulls == Nulls::Drop {
+            schema::fill::drop_nulls(&self.schema, object);
+        }
         schema::fill::default(&self.schema, object);
         pruned
     }
 
     /// Every fault of the object; what did not change since `old` is excused.
     pub fn judge(&self, new: &Value, old: Option<&Value>) -> Vec<FieldError> {
-        let errors = schema::validate::validate(&self.schema, new, old);
-        // Rules may rely on what the schema promises: they are asked only once it holds.
-        if errors.is_empty() { schema::rules::check(&self.schema, new, old) } else { errors }
+        let mut errors = schema::validate::validate(&self.schema, new, old);
+        // Rules may rely on what the schema promises: they are asked only where that holds.
+        let blocking = [Fault::NotSupported, Fault::Required, Fault::TooLong, Fault::TypeInvalid];
+        if errors.iter().all(|e| !blocking.contains(&e.fault)) {
+            errors.extend(schema::rules::check(&self.schema, new, old));
+        } else if schema::rules::has_rules(&self.schema) {
+            let detail = "some validation rules were not checked because the object was invalid; correct the existing errors to \
+                          complete validation";
+            errors.push(FieldError::invalid("", &Value::Null, detail));
+        }
+        errors
     }
 }
 

@@ -8,7 +8,11 @@ use super::object::{child, set_default};
 /// Fills defaults in place.
 pub fn fill(resource: &Resource, object: &mut Value) {
     match (resource.group.as_str(), resource.kind.as_str()) {
-        ("", "Pod") => pod_spec(child(object, "spec")),
+        ("", "Pod") => {
+            let spec = child(object, "spec");
+            set_default(spec, "enableServiceLinks", true);
+            pod_spec(spec);
+        }
         ("", "Service") => service(child(object, "spec")),
         ("", "Secret") => secret(super::object::as_map(object)),
         ("", "PersistentVolumeClaim") => set_default(child(object, "spec"), "volumeMode", "Filesystem"),
@@ -63,7 +67,6 @@ pub fn pod_spec(spec: &mut Map<String, Value>) {
     set_default(spec, "dnsPolicy", "ClusterFirst");
     set_default(spec, "schedulerName", "default-scheduler");
     set_default(spec, "securityContext", json!({}));
-    set_default(spec, "enableServiceLinks", true);
     for list in ["initContainers", "containers"] {
         for container in spec.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten() {
             if let Some(container) = container.as_object_mut() {

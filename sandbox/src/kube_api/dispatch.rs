@@ -355,7 +355,7 @@ fn finish(call: &Call<'_>, reply: Reply, format: Format) -> Result<Response<Body
         Reply::Object { code, object, warnings } => {
             let mut response = json_response(code, &renderer.one(object));
             for warning in warnings {
-                let text = format!("299 - \"{}\"", warning.replace(['"', '\\'], "'"));
+                let text = format!("299 - \"{}\"", warning.replace('\\', "\\\\").replace('"', "\\\""));
                 if let Ok(value) = HeaderValue::from_str(&text) {
                     response.headers_mut().append(http::header::WARNING, value);
                 }

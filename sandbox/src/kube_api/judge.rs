@@ -117,7 +117,7 @@ fn keys(field: &str, object: &Value) -> Vec<FieldError> {
         .filter(|(k, _)| !fits(k))
         .map(|(k, _)| {
             FieldError::invalid(
-                field,
+                format!("{field}[{k}]"),
                 &Value::from(k.as_str()),
                 "a valid config key must consist of alphanumeric characters, '-', '_' or '.'",
             )

@@ -2,7 +2,7 @@
 //! never runs anything itself: controllers and node agents are clients of it.
 //!
 //! `request` takes paths apart, `kinds` with `built_in` and `custom` say what is served, `write` decides what a write does to an
-//! object, `verbs` are the doors, `collect` removes what lost its owner, `server` is the driver with sockets and TLS.
+//! object, `verbs` are the doors, `collect` removes what lost its owner, `serve` is the driver with sockets and TLS.
 
 pub mod access;
 pub mod admit;

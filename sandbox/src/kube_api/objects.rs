@@ -179,8 +179,9 @@ pub fn refuse(error: StoreError) -> Refusal {
 
 /// 504 for a revision that does not exist yet.
 pub fn too_large(requested: i64, current: i64) -> Refusal {
-    let refusal = Refusal::new(Reason::Timeout, format!("Too large resource version: {requested}, current: {current}"))
-        .retry_after(1);
+    let refusal =
+        Refusal::new(Reason::Timeout, format!("Timeout: Too large resource version: {requested}, current: {current}"))
+            .retry_after(1);
     let message = "Too large resource version".to_owned();
     refusal.because(vec![Cause { reason: "ResourceVersionTooLarge", message, field: String::new() }])
 }

@@ -82,7 +82,11 @@ fn step(target: &mut Value, operation: &Value) -> Result<(), Refusal> {
                 ))
             }
         }
-        other => Err(Refusal::bad_request(format!("unknown JSON patch operation {other:?}"))),
+        other => {
+            let what =
+                format!("the server rejected our request due to an error in our request: unknown operation {other:?}");
+            Err(Refusal::new(Reason::Invalid, what))
+        }
     }
 }
 

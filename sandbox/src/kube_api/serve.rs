@@ -35,7 +35,7 @@ const NAMESPACES: [&str; 4] = ["default", "kube-system", "kube-public", "kube-no
 /// Why the API could not be served.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    #[error("listen on {address}: {source}")]
+    #[error("listen on {address}: {source}; choose another port")]
     Listen { address: SocketAddr, source: std::io::Error },
     #[error(transparent)]
     Access(#[from] AccessError),

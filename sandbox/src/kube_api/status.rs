@@ -22,6 +22,8 @@ pub enum Reason {
     InternalError,
     ServiceUnavailable,
     NotImplemented,
+    /// 500 without a reason: an apply configuration that does not fit the schema, exactly as Kubernetes answers it.
+    Untyped,
 }
 
 impl Reason {
@@ -45,6 +47,7 @@ impl Reason {
             Self::InternalError => "InternalError",
             Self::ServiceUnavailable => "ServiceUnavailable",
             Self::NotImplemented => "NotImplemented",
+            Self::Untyped => "",
         }
     }
 
@@ -63,7 +66,7 @@ impl Reason {
             Self::UnsupportedMediaType => 415,
             Self::Invalid => 422,
             Self::TooManyRequests => 429,
-            Self::InternalError => 500,
+            Self::InternalError | Self::Untyped => 500,
             Self::NotImplemented => 501,
             Self::ServiceUnavailable => 503,
             Self::Timeout => 504,
@@ -80,6 +83,16 @@ pub struct Cause {
     pub message: String,
     /// Dotted path of the field, or empty.
     pub field: String,
+}
+
+impl Cause {
+    fn to_json(&self) -> Value {
+        let mut out = json!({"reason": self.reason, "message": self.message});
+        if !self.field.is_empty() {
+            out["field"] = self.field.as_str().into();
+        }
+        out
+    }
 }
 
 /// A refused request.
@@ -175,6 +188,11 @@ impl Refusal {
             .because(errors.into_iter().map(FieldError::into_cause).collect())
     }
 
+    /// 422 for an option of a request, as Kubernetes validates them.
+    pub fn bad_option(options: &str, error: FieldError) -> Self {
+        Self::invalid("meta.k8s.io", options, "", vec![error])
+    }
+
     /// 410: the revision asked for is gone; the client must list again.
     pub fn expired(message: impl Into<String>) -> Self {
         Self::new(Reason::Expired, message)
@@ -210,15 +228,16 @@ impl Refusal {
             }
         }
         if !about.causes.is_empty() {
-            let causes =
-                about.causes.iter().map(|c| json!({"reason": c.reason, "message": c.message, "field": c.field}));
-            details.insert("causes".into(), causes.collect());
+            details.insert("causes".into(), about.causes.iter().map(Cause::to_json).collect());
         }
         if let Some(seconds) = about.retry_after {
             details.insert("retryAfterSeconds".into(), seconds.into());
         }
         let mut status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
-            "message": self.message, "reason": self.reason.name(), "code": self.reason.code()});
+            "message": self.message, "code": self.reason.code()});
+        if self.reason != Reason::Untyped {
+            status["reason"] = self.reason.name().into();
+        }
         if !details.is_empty() {
             status["details"] = Value::Object(details);
         }
@@ -277,6 +296,7 @@ impl FieldError {
         match self.fault {
             Fault::Required if self.detail.is_empty() => "Required value".into(),
             Fault::Required => format!("Required value: {}", self.detail),
+            Fault::Invalid | Fault::TypeInvalid if self.value.is_none() => format!("Invalid value: {}", self.detail),
             Fault::Invalid | Fault::TypeInvalid => format!("Invalid value: {shown}: {}", self.detail),
             Fault::NotSupported => format!("Unsupported value: {shown}: {}", self.detail),
             Fault::Duplicate => format!("Duplicate value: {shown}"),
@@ -314,10 +334,6 @@ fn shown_field(field: &str) -> &str {
 
 fn shorten(value: &Value) -> String {
     const SHOWN: usize = 120;
-    let text = match value {
-        Value::Object(_) => return "object".into(),
-        Value::Array(_) => return "array".into(),
-        other => other.to_string(),
-    };
+    let text = value.to_string();
     if text.chars().count() <= SHOWN { text } else { text.chars().take(SHOWN).chain("…".chars()).collect() }
 }

@@ -4,6 +4,7 @@
 use serde_json::Value;
 
 use super::api::{Call, Door, Strictness};
+use super::custom::Nulls;
 use super::managed::track_update;
 use super::objects::Stored;
 use super::status::{Cause, Fault, FieldError, Reason, Refusal};
@@ -55,12 +56,13 @@ pub async fn create(call: &Call<'_>, edited: Edited) -> Result<Written, Refusal>
             generate_name(&mut new)?;
         }
         admit::begin(resource, &mut new, call.time);
-        let unknown = admit::admit(resource, &mut new, None)?;
+        let unknown = admit::fit(resource, &mut new, nulls(edited.tracked))?;
         let warnings = weigh_unknown(call, unknown)?;
+        admit::judge(resource, &new, None)?;
         let _ports = finish(call, &mut new, None).await?;
         match &managed {
             Some(managed) => object::set_meta(&mut new, "managedFields", managed.clone()),
-            None => call.as_writer(|w| track_update(None, &mut new, w, resource.shape())),
+            None => track_creation(call, &mut new),
         }
         let name = object::name(&new).to_owned();
         let key = call.key(&name);
@@ -79,6 +81,16 @@ pub async fn create(call: &Call<'_>, edited: Edited) -> Result<Written, Refusal>
         }
     }
     Err(Refusal::new(Reason::AlreadyExists, "no free name was found for generateName: try again"))
+}
+
+/// The creator owns what it could set: not a status that has its own door.
+fn track_creation(call: &Call<'_>, new: &mut Value) {
+    let separate = call.resource.has("status") && !call.resource.is("", "nodes");
+    let status = if separate { object::as_map(new).remove("status") } else { None };
+    call.as_writer(|w| track_update(None, new, w, call.resource.shape()));
+    if let Some(status) = status {
+        object::as_map(new).insert("status".into(), status);
+    }
 }
 
 /// Changes an object: `edit` turns what is shown into what is wanted, again for every attempt.
@@ -107,9 +119,10 @@ async fn attempt(call: &Call<'_>, name: &str, current: &Stored, edited: Edited) 
     check_new_finalizers(call, &new, &current.object)?;
     // The server itself may change what clients may not; a custom resource's unchanged parts are excused all the same.
     let old = (call.door != Door::Server || resource.custom().is_some()).then_some(&current.object);
-    let unknown = admit::admit(resource, &mut new, old)?;
+    let unknown = admit::fit(resource, &mut new, nulls(edited.tracked && call.door != Door::Server))?;
     let warnings = weigh_unknown(call, unknown)?;
-    if call.door != Door::Status {
+    admit::judge(resource, &new, old)?;
+    if call.door == Door::Main {
         admit::count_generation(resource, &mut new, &current.object);
     }
     let _ports = finish(call, &mut new, Some(&current.object)).await?;
@@ -133,6 +146,10 @@ async fn attempt(call: &Call<'_>, name: &str, current: &Stored, edited: Edited) 
     let Some(stored) = call.api.objects.replace(&current.key, &new, current.revision).await? else { return Ok(None) };
     after(call)?;
     Ok(Some(written(stored.object)))
+}
+
+fn nulls(applied: bool) -> Nulls {
+    if applied { Nulls::Judge } else { Nulls::Drop }
 }
 
 /// Whether nothing holds a deleting object back any more.
@@ -176,6 +193,11 @@ fn check_kind(call: &Call<'_>, sent: &mut Value) -> Result<(), Refusal> {
     let (kind, api_version) = (call.resource.kind.clone(), call.resource.api_version());
     for (field, wanted) in [("kind", kind), ("apiVersion", api_version)] {
         let found = object::text(sent, &[field]);
+        if found.is_empty() && call.resource.custom().is_some() {
+            let kind = &call.resource.kind;
+            let what = format!("the object provided is unrecognized (must be of type {kind}): {field} is missing");
+            return Err(Refusal::bad_request(what));
+        }
         if !found.is_empty() && found != wanted {
             return Err(Refusal::bad_request(format!(
                 "{field} in the object ({found}) does not match the expected {field} ({wanted})"
@@ -236,8 +258,13 @@ fn isolate(call: &Call<'_>, mut new: Value, current: &Value) -> Value {
                 Some(status) => map.insert("status".into(), status.clone()),
                 None => map.remove("status"),
             };
-            if let Some(managed) = object::at(&new, &["metadata", "managedFields"]) {
-                object::set_meta(&mut out, "managedFields", managed.clone());
+            // Who reports on a Pod or Node may label it as well.
+            let labels = call.resource.is("", "pods") || call.resource.is("", "nodes");
+            let fields: &[&str] = if labels { &["managedFields", "labels", "annotations"] } else { &["managedFields"] };
+            for field in fields {
+                if let Some(value) = object::at(&new, &["metadata", field]) {
+                    object::set_meta(&mut out, field, value.clone());
+                }
             }
             out
         }
@@ -277,7 +304,7 @@ fn check_new_finalizers(call: &Call<'_>, new: &Value, current: &Value) -> Result
 fn check_namespace(call: &Call<'_>) -> Result<(), Refusal> {
     let name = &call.target.namespace;
     if name.is_empty() {
-        return Err(Refusal::bad_request("an empty namespace may not be set during creation"));
+        return Err(Refusal::no_such_verb("POST over all namespaces"));
     }
     let mut key = super::objects::prefix("", "namespaces", "");
     key.extend_from_slice(name.as_bytes());
@@ -298,7 +325,9 @@ fn generate_name(new: &mut Value) -> Result<(), Refusal> {
     const LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
     let base: String = object::text(new, &["metadata", "generateName"]).chars().take(58).collect();
     if base.is_empty() {
-        return Err(Refusal::bad_request("name or generateName is required"));
+        let error = FieldError::required("metadata.name", "name or generateName is required");
+        let group = object::text(new, &["apiVersion"]).split_once('/').map_or("", |(group, _)| group);
+        return Err(Refusal::invalid(group, object::text(new, &["kind"]), "", vec![error]));
     }
     let suffix: String = (0..5).map(|_| char::from(LETTERS[rand::random_range(0..LETTERS.len())])).collect();
     object::set_meta(new, "name", format!("{base}{suffix}"));

@@ -1,7 +1,7 @@
 //! The agent: one worker for each Pod bound to its node, and the parts beside them (heartbeat, log server, entry, local volumes). It
 //! starts no process itself and leaves every process running when it stops.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::future::Future;
 use std::path::{Path, PathBuf};
@@ -15,6 +15,7 @@ use kube::runtime::events::{Recorder, Reporter};
 use kube::{Client, Config, ResourceExt};
 use parking_lot::Mutex;
 use rustix::fs::{FlockOperation, flock};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use thiserror::Error;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
@@ -84,7 +85,7 @@ pub async fn run(options: Options, shutdown: impl Future<Output = ()>) -> Result
     let (services, services_feed) = of_all_namespaces::<Service>(&node.client);
     if options.entry {
         tasks.spawn(services_feed);
-        let most = usize::try_from(options.entry_connections).unwrap_or(usize::MAX);
+        let most = entry_limit(options.entry_connections, file_limit());
         tasks.spawn(entry::forward::run(node.clone(), services, most));
     }
     let logs = server::router(node.clone(), token);
@@ -101,6 +102,28 @@ pub async fn run(options: Options, shutdown: impl Future<Output = ()>) -> Result
     tasks.shutdown().await;
     tracing::info!(node = node.settings.node, "node agent stopped, its pods go on");
     Ok(())
+}
+
+/// Files this process may open, raised to what is allowed; Pods inherit it.
+fn file_limit() -> u64 {
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
+    let _ = setrlimit(Resource::Nofile, raised);
+    getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
+}
+
+/// Entry connections that fit the file limit: two files each, and some left for everything else.
+fn entry_limit(wanted: u32, files: u64) -> usize {
+    let fit = files.saturating_sub(512) / 2;
+    if fit < u64::from(wanted) {
+        tracing::warn!(
+            wanted,
+            fit,
+            files,
+            "file limit too low for the entry connections wanted: raise it or lower them"
+        );
+    }
+    usize::try_from(fit.min(u64::from(wanted))).unwrap_or(usize::MAX)
 }
 
 fn own_state(state: &Path) -> Result<File, AgentError> {
@@ -249,22 +272,28 @@ pub async fn keep_pods(node: Node, orphan_grace: Duration) {
     }
     let mut workers: JoinSet<String> = JoinSet::new();
     let mut kept: HashMap<String, Kept> = HashMap::new();
+    let mut finished: HashSet<String> = HashSet::new();
     sweep_orphans(&node, orphan_grace, &mut workers);
     loop {
-        look(&node, &mut kept, &mut workers).await;
+        look(&node, &mut kept, &mut finished, &mut workers);
         tokio::select! {
             () = changes.next(Duration::from_secs(10)) => {}
             Some(ended) = workers.join_next() => match ended {
                 Ok(uid) => {
                     kept.remove(&uid);
+                    finished.insert(uid);
                 }
-                Err(error) => tracing::error!(error = %error, "a pod worker broke"),
+                Err(error) => {
+                    tracing::error!(error = %error, "a pod worker broke, its pod is adopted anew");
+                    kept.retain(|_, keeper| !keeper.inbox.is_closed());
+                }
             },
         }
     }
 }
 
-async fn look(node: &Node, kept: &mut HashMap<String, Kept>, workers: &mut JoinSet<String>) {
+/// `finished` are Pods that ended here while the mirror may still show them: they are not taken up again.
+fn look(node: &Node, kept: &mut HashMap<String, Kept>, finished: &mut HashSet<String>, workers: &mut JoinSet<String>) {
     let mine: HashMap<String, Arc<Pod>> = node
         .pods
         .all()
@@ -275,17 +304,20 @@ async fn look(node: &Node, kept: &mut HashMap<String, Kept>, workers: &mut JoinS
     for (uid, keeper) in kept.iter_mut() {
         match mine.get(uid) {
             Some(pod) if Arc::ptr_eq(pod, &keeper.told) => {}
+            // A full inbox is tried again at the next look: what is told is the newest state, so nothing is lost.
             Some(pod) => {
-                keeper.told = pod.clone();
-                let _ = keeper.inbox.try_send(Message::Pod(pod.clone()));
+                if keeper.inbox.try_send(Message::Pod(pod.clone())).is_ok() {
+                    keeper.told = pod.clone();
+                }
             }
             None if keeper.missing => {}
             None => keeper.missing = keeper.inbox.try_send(Message::Missing).is_ok(),
         }
     }
+    finished.retain(|uid| mine.contains_key(uid));
     for (uid, pod) in mine {
         let over = pods::is_ended(&pod) && !pods::is_leaving(&pod);
-        if !kept.contains_key(&uid) && !over {
+        if !kept.contains_key(&uid) && !finished.contains(&uid) && !over {
             let (inbox, messages) = mpsc::channel(64);
             kept.insert(uid.clone(), Kept { inbox, told: pod.clone(), missing: false });
             let node = node.clone();

@@ -1,7 +1,7 @@
 //! A whole small cluster for tests: the sandbox's API in this process, node agents as processes of their own. Each cluster holds a
 //! loopback /16 of its own. Everything it started is ended when it is dropped, and nothing else.
 
-#![allow(dead_code)]
+#![allow(dead_code, clippy::unwrap_used, clippy::expect_used)]
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -14,7 +14,7 @@ use cell_sandbox::controllers;
 use cell_sandbox::kube_api;
 use cell_sandbox::store::{Store, StoreOptions};
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::{Patch, PatchParams};
+use kube::api::{ListParams, Patch, PatchParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, Config};
 use serde_json::{Value, json};
@@ -187,6 +187,17 @@ impl Cluster {
             .await
     }
 
+    /// Waits until so many nodes are Ready.
+    pub async fn nodes_ready(&self, count: usize) {
+        let api: Api<k8s_openapi::api::core::v1::Node> = Api::all(self.client.clone());
+        eventually(&format!("{count} ready nodes"), || async {
+            let nodes = api.list(&ListParams::default()).await.ok()?.items;
+            let ready = nodes.iter().filter(|node| controllers::scheduler::NodeView::of(node).ready).count();
+            (ready == count).then_some(())
+        })
+        .await;
+    }
+
     /// Cordons or uncordons a node.
     pub async fn cordon(&self, number: u8, cordoned: bool) {
         let api: Api<k8s_openapi::api::core::v1::Node> = Api::all(self.client.clone());
@@ -217,6 +228,7 @@ impl Drop for Cluster {
 }
 
 async fn serve(dir: &Path, octet: u8, port: u16) -> (kube_api::serve::KubeApi, Store) {
+    std::fs::create_dir_all(dir.join("api")).unwrap();
     let store = Store::open(&dir.join("store"), StoreOptions::sandbox()).unwrap();
     let listen = (Ipv4Addr::new(127, octet, 0, 1), port).into();
     let api = kube_api::serve::serve(store.clone(), &dir.join("api"), listen).await.unwrap();

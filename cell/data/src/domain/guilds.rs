@@ -85,6 +85,7 @@ pub(super) fn judge(state: &State, asked: &Asked<'_>, kind: &Kind, ids: &mut Ids
     let guild_id = super::guild_of(kind).ok_or_else(|| invalid("guild id is missing"))?;
     let guild = guild(state, guild_id)?;
     check_guild_term(state, asked, guild_id)?;
+    check_policy(state, asked, guild_id)?;
     let (kind, raises) = structural(state, asked, kind, &guild, ids)?;
     Ok((kind, if raises { guild.policy_version + 1 } else { 0 }))
 }
@@ -147,7 +148,7 @@ fn created_guild(state: &State, created: &GuildCreated, ids: &mut Ids) -> Result
     for role in &mut created.roles {
         limits::role(role)?;
         if role.id == 0 {
-            role.id = ids.next();
+            role.id = ids.draw();
         }
     }
     // The ids given for channels only tell which is whose parent; real ones are assigned.
@@ -156,7 +157,7 @@ fn created_guild(state: &State, created: &GuildCreated, ids: &mut Ids) -> Result
         limits::channel(channel)?;
         channel.guild_id = guild_id;
         let given = channel.id;
-        channel.id = ids.next_in_bucket_of(guild_id).ok_or_else(|| invalid("no channel id is free"))?;
+        channel.id = ids.draw_in_bucket_of(guild_id).ok_or_else(|| invalid("no channel id is free"))?;
         assigned.insert(given, channel.id);
     }
     for channel in created.channels.iter_mut().filter(|channel| channel.parent_id != 0) {
@@ -219,7 +220,7 @@ fn channel_put(state: &State, put: &ChannelPut, ids: &mut Ids) -> Result<Kind, R
             return Err(invalid("channel.id is assigned by the log's owner and must be 0"));
         }
         let guild_id = channel.guild_id;
-        channel.id = ids.next_in_bucket_of(guild_id).ok_or_else(|| invalid("no channel id is free"))?;
+        channel.id = ids.draw_in_bucket_of(guild_id).ok_or_else(|| invalid("no channel id is free"))?;
     } else if state.object(channel.guild_id, &object_key(kind::CHANNEL, channel.id)).is_none() {
         return Err(not_found("channel"));
     }
@@ -237,7 +238,7 @@ fn role_put(state: &State, put: &RolePut, ids: &mut Ids) -> Result<Kind, Refusal
         if role.id != 0 {
             return Err(invalid("role.id is assigned by the log's owner and must be 0"));
         }
-        role.id = ids.next();
+        role.id = ids.draw();
     } else if state.object(put.guild_id, &object_key(kind::ROLE, role.id)).is_none() {
         return Err(not_found("role"));
     }

@@ -15,13 +15,13 @@ pub struct Ids {
 
 impl Ids {
     /// The next Snowflake.
-    pub fn next(&mut self) -> i64 {
+    pub fn draw(&mut self) -> i64 {
         self.last = snowflake::next(self.last, self.unix_ms);
         self.last
     }
 
     /// The next Snowflake that falls into the bucket of `guild_id`. None only if a whole millisecond has no such id.
-    pub fn next_in_bucket_of(&mut self, guild_id: i64) -> Option<i64> {
+    pub fn draw_in_bucket_of(&mut self, guild_id: i64) -> Option<i64> {
         let bucket = bucket_of(guild_id);
         self.last = snowflake::next_where(self.last, self.unix_ms, |id| bucket_of(id) == bucket)?;
         Some(self.last)

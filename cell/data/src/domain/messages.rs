@@ -56,7 +56,7 @@ fn created_message(state: &State, asked: &Asked<'_>, created: &MessageCreated, i
     guilds::check_policy(state, asked, message.guild_id)?;
     channel(state, message.guild_id, message.channel_id)?;
     let mut message = message.clone();
-    message.id = ids.next();
+    message.id = ids.draw();
     if message.timestamp_ms == 0 {
         message.timestamp_ms = ids.unix_ms;
     }
@@ -87,7 +87,7 @@ fn deleted_message(state: &State, asked: &Asked<'_>, deleted: &MessageDeleted) -
     guilds::check_policy(state, asked, deleted.guild_id)?;
     channel(state, deleted.guild_id, deleted.channel_id)?;
     existing(state, deleted.channel_id, deleted.message_id)?;
-    Ok(Kind::MessageDeleted(deleted.clone()))
+    Ok(Kind::MessageDeleted(*deleted))
 }
 
 /// The uses of an invite, from its row.

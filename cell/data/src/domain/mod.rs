@@ -14,3 +14,6 @@ pub use ids::Ids;
 pub use judge::{Asked, Judged, check_place, guild_of, judge, needs, other_log};
 pub use messages::message_of;
 pub use state::{Cells, Need, State, number};
+
+#[cfg(test)]
+mod tests;

@@ -45,6 +45,11 @@ impl DataServer {
     }
 
     async fn hold_and_switch(&self, handle: &LogHandle, request: &SwitchRequest) -> Result<SwitchReply, Refusal> {
+        let inspected = handle.ask(|answer| Message::Inspect { answer }).await?;
+        if !inspected.closed_by_run.is_empty() && inspected.closed_by_run != request.run_id {
+            let message = format!("admission is closed by run {}", inspected.closed_by_run);
+            return Err(Refusal::new(Reason::OtherRun, message));
+        }
         let since_us = unix_us();
         let limit = Duration::from_millis(request.hold_limit_ms.into());
         let deadline = tokio::time::Instant::now() + limit;

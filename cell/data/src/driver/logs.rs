@@ -128,12 +128,12 @@ impl Logs {
     /// A refusal as it goes out: with a route read from the head where the machine had none.
     pub(super) async fn redirect(&self, log: &str, refusal: Refusal) -> Refusal {
         self.context.metrics.refused(refusal.why());
-        if refusal.why() == Reason::NotOwner && refusal.route.as_ref().is_none_or(|route| route.data_address.is_empty())
+        let unrouted = refusal.route.as_ref().is_none_or(|route| route.data_address.is_empty());
+        if refusal.why() == Reason::NotOwner
+            && unrouted
+            && let Ok(Some(head)) = self.context.store.read_head(log).await
         {
-            if let Ok(Some(head)) = self.context.store.read_head(log).await {
-                let route = self.routes.of_head(&head);
-                return Refusal { route: Some(route), ..refusal };
-            }
+            return Refusal { route: Some(self.routes.of_head(&head)), ..refusal };
         }
         self.routes.complete(refusal)
     }

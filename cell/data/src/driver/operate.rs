@@ -1,7 +1,5 @@
 //! What the operator asks for beside moves: heads, inspection, ordered claims.
 
-use std::time::Duration;
-
 use cell_proto::unit::Unit;
 use cell_proto::v1::{
     ClaimReply, ClaimRequest, CreateHeadsReply, CreateHeadsRequest, Head, InspectReply, InspectRequest, ListHeadsReply,
@@ -15,9 +13,6 @@ use super::task::{Inspection, Message};
 
 /// Heads created at once.
 const PARALLEL: usize = 64;
-/// How long a claim may take before the caller is told to ask again.
-const CLAIM: Duration = Duration::from_secs(20);
-
 impl DataServer {
     pub(super) async fn create(&self, request: CreateHeadsRequest) -> Result<CreateHeadsReply, Refusal> {
         for head in &request.heads {
@@ -115,9 +110,7 @@ impl DataServer {
         parse(&request.log)?;
         let turn = if request.force { Turn::Ordered } else { Turn::Ours };
         let handle = self.logs.owner(&request.log, turn).await?;
-        let head = tokio::time::timeout(CLAIM, handle.owned())
-            .await
-            .map_err(|_| Refusal::new(Reason::Wait, "the claim is still under way; ask again").retry_after_ms(500))??;
+        let head = handle.owned().await?;
         Ok(ClaimReply { head: Some(head), refusal: None })
     }
 }

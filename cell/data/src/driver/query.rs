@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cell_proto::unit::Unit;
+use cell_proto::unit::{Unit, bucket_of};
 use cell_proto::v1::query_reply::Answer;
 use cell_proto::v1::query_request::Query;
 use cell_proto::v1::{Channel, QueryReply, QueryRequest, ReadRowsRequest, Reason, Refusal, Row, User, UserGuilds};
@@ -13,7 +13,7 @@ use futures::FutureExt;
 use futures::future::{BoxFuture, Shared};
 use parking_lot::Mutex;
 use prost::Message as _;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, SemaphorePermit};
 
 use super::guild::cells_of;
 use super::logs::{Logs, unavailable};
@@ -23,6 +23,10 @@ use crate::domain::{self, invite_of, other_log};
 
 /// Distinct queries reading the store at once; others wait their turn.
 const PARALLEL: usize = 256;
+/// Distinct queries of one lane of channels or guilds: one that is read by many must not starve the others.
+const PARALLEL_OF_ONE: usize = 16;
+/// Channels and guilds share this many lanes.
+const LANES: usize = 256;
 /// The longest such wait.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Most guilds of one user.
@@ -35,11 +39,16 @@ type Flight = Shared<BoxFuture<'static, Result<Answer, Refusal>>>;
 pub(super) struct Queries {
     flights: Mutex<HashMap<Key, Flight>>,
     permits: Arc<Semaphore>,
+    lanes: Vec<Semaphore>,
 }
 
 impl Queries {
     pub(super) fn new() -> Self {
-        Self { flights: Mutex::default(), permits: Arc::new(Semaphore::new(PARALLEL)) }
+        Self {
+            flights: Mutex::default(),
+            permits: Arc::new(Semaphore::new(PARALLEL)),
+            lanes: (0..LANES).map(|_| Semaphore::new(PARALLEL_OF_ONE)).collect(),
+        }
     }
 
     /// Answers one query at a log owned here.
@@ -60,6 +69,20 @@ impl Queries {
         }
     }
 
+    /// Waits for a turn: first among the queries of the same lane, then among all. Semaphores are first come, first served.
+    async fn turn(&self, query: &Query) -> Option<(SemaphorePermit<'_>, SemaphorePermit<'_>)> {
+        let id = match query {
+            Query::MessagePage(query) => query.channel_id,
+            Query::Message(query) => query.channel_id,
+            Query::Channel(query) => query.channel_id,
+            Query::Invite(query) => query.guild_id,
+            Query::User(query) => query.user_id,
+            Query::UserGuilds(query) => query.user_id,
+        };
+        let lane = self.lanes.get(lane_of(id))?;
+        Some((lane.acquire().await.ok()?, self.permits.acquire().await.ok()?))
+    }
+
     fn join(self: &Arc<Self>, logs: &Arc<Logs>, handle: LogHandle, key: Key, query: Query) -> Flight {
         let mut flights = self.flights.lock();
         if let Some(flight) = flights.get(&key) {
@@ -69,8 +92,8 @@ impl Queries {
         let (queries, logs, own_key) = (self.clone(), logs.clone(), key.clone());
         // A task of its own: whoever started it may go away.
         let task = tokio::spawn(async move {
-            let result = match tokio::time::timeout(PATIENCE, queries.permits.acquire()).await {
-                Ok(Ok(_permit)) => {
+            let result = match tokio::time::timeout(PATIENCE, queries.turn(&query)).await {
+                Ok(Some(_permits)) => {
                     logs.context.metrics.queries.inc();
                     read(&logs, &handle, query).await
                 }
@@ -86,6 +109,11 @@ impl Queries {
         flights.insert(key, flight.clone());
         flight
     }
+}
+
+/// Channels of one guild fall into one bucket, so their lanes come from elsewhere.
+fn lane_of(id: i64) -> usize {
+    usize::from(bucket_of(id.rotate_left(23) ^ 0x5bd1)) % LANES
 }
 
 async fn read(logs: &Logs, handle: &LogHandle, query: Query) -> Result<Answer, Refusal> {

@@ -26,7 +26,7 @@ impl LogReader {
 
     async fn read(&self, segment: u64, from: u64, limit: usize) -> Result<SegmentReply, Refusal> {
         let limit = i32::try_from(limit).unwrap_or(i32::MAX);
-        let request = ReadSegmentRequest { log: self.log.clone(), segment, from, limit };
+        let request = ReadSegmentRequest { log: self.log.clone(), segment, from, limit, bodies_from: 0 };
         self.store.read_segment(request).await.map_err(|error| unavailable(&error))
     }
 

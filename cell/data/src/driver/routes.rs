@@ -68,9 +68,12 @@ impl Routes {
     /// The member whose turn it is to claim a log of this cell: the appender while it lives, else the rendezvous winner. None when it
     /// is this one.
     pub(super) fn elsewhere(&self, log: &str, appender: &str) -> Option<String> {
+        // Others send callers here while this member lives, so it must not send them on.
+        if appender == self.member_id {
+            return None;
+        }
         let view = self.directory.view();
-        if appender != self.member_id
-            && let Some(member) = view.member(appender)
+        if let Some(member) = view.member(appender)
             && member.role == Role::Data
             && member.cell == self.cell
             && !member.draining

@@ -1,10 +1,12 @@
 //! The gRPC face of the data role: turns requests into messages and refusals into replies with routes. Every call is answered within a
 //! bound.
 
+use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use cell_proto::v1::change::Kind;
 use cell_proto::v1::data_service_server::{DataService, DataServiceServer};
 use cell_proto::v1::query_reply::Answer;
 use cell_proto::v1::submit_reply::Outcome as SubmitOutcome;
@@ -18,6 +20,7 @@ use cell_runtime::{CancellationToken, Channels, Directory, unix_ms};
 use cell_store::Store;
 use futures::{Stream, StreamExt};
 use prometheus_client::registry::Registry;
+use tokio::sync::Semaphore;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
@@ -33,6 +36,10 @@ use crate::machine::{Command, Limits, feed_cursor};
 
 /// The longest a submit may wait when its deadline allows more; the caller retries with the same operation id.
 const SUBMIT: Duration = Duration::from_secs(15);
+/// Moves of logs that share a lane wait for each other.
+const LANES: usize = 64;
+/// Feeds at once; a follower needs one task and a few batches.
+const MAX_FOLLOWERS: usize = 10_000;
 
 /// Who this data service is.
 #[derive(Clone, Debug)]
@@ -54,6 +61,8 @@ pub struct DataServer {
     pub(super) channels: Arc<Channels>,
     pub(super) window_us: i64,
     queries: Arc<Queries>,
+    moves: Arc<[tokio::sync::Mutex<()>; LANES]>,
+    followers: Arc<Semaphore>,
 }
 
 impl DataServer {
@@ -79,6 +88,8 @@ impl DataServer {
             channels: Arc::new(Channels::default()),
             window_us,
             queries: Arc::new(Queries::new()),
+            moves: Arc::new(std::array::from_fn(|_| tokio::sync::Mutex::new(()))),
+            followers: Arc::new(Semaphore::new(MAX_FOLLOWERS)),
         }
     }
 
@@ -106,15 +117,20 @@ impl DataServer {
                 format!("operation_id has {} bytes, it must have 16", request.operation_id.len()),
             )
         })?;
-        let command = Command {
+        let change = request.change.ok_or_else(|| Refusal::new(Reason::Invalid, "change is missing"))?;
+        if matches!(change.kind, Some(Kind::Split(_) | Kind::Merge(_))) {
+            return Err(Refusal::new(Reason::Invalid, "splits and merges go through SplitGuild and MergeGuild"));
+        }
+        let command = Box::new(Command {
             operation_id,
             deadline_ms: request.deadline_unix_ms,
             actor_id: request.actor_id,
             policy_version: request.policy_version,
             guild_term: request.guild_term,
             term: request.term,
-            change: request.change.ok_or_else(|| Refusal::new(Reason::Invalid, "change is missing"))?,
-        };
+            change,
+            inheritance: None,
+        });
         let handle = self.logs.owner(&request.log, Turn::Ours).await?;
         let left = u64::try_from(request.deadline_unix_ms - unix_ms()).unwrap_or(0);
         // A little longer than the deadline: the machine tells the reason better.
@@ -127,6 +143,23 @@ impl DataServer {
                 Err(Refusal::new(Reason::UnknownOutcome, message).retry_after_ms(100))
             }
         }
+    }
+
+    /// Runs a move of a log to its end, whether or not its caller stays: admission must not stay closed because somebody hung up. One
+    /// move of a log at a time.
+    async fn undisturbed<T: Send + 'static>(
+        &self,
+        log: String,
+        work: impl Future<Output = Result<T, Refusal>> + Send + 'static,
+    ) -> Result<T, Refusal> {
+        let moves = self.moves.clone();
+        let task = tokio::spawn(async move {
+            let lane = log.bytes().fold(0_usize, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte.into())) % LANES;
+            let Some(lane) = moves.get(lane) else { return work.await };
+            let _alone = lane.lock().await;
+            work.await
+        });
+        task.await.unwrap_or_else(|error| Err(Refusal::new(Reason::UnknownOutcome, error.to_string())))
     }
 
     async fn read_log_page(&self, request: &ReadLogRequest) -> Result<ReadLogReply, Refusal> {
@@ -212,11 +245,18 @@ impl DataService for DataServer {
         let owned = async {
             let handle = self.logs.owner(&request.log, Turn::Ours).await?;
             handle.owned().await?;
-            Ok::<_, Refusal>(handle)
+            let permit = self.followers.clone().try_acquire_owned().map_err(|_| {
+                Refusal::new(Reason::Overloaded, format!("{MAX_FOLLOWERS} feeds are open here")).retry_after_ms(1000)
+            })?;
+            Ok::<_, Refusal>((handle, permit))
         };
         match owned.await {
-            Ok(handle) => {
-                tokio::spawn(feed::run(self.logs.clone(), handle, request, sender));
+            Ok((handle, permit)) => {
+                let logs = self.logs.clone();
+                tokio::spawn(async move {
+                    feed::run(logs, handle, request, sender).await;
+                    drop(permit);
+                });
             }
             Err(refusal) => {
                 let refusal = self.logs.redirect(&request.log, refusal).await;
@@ -256,16 +296,22 @@ impl DataService for DataServer {
 
     async fn split_guild(&self, request: Request<SplitGuildRequest>) -> Result<Response<RunReply>, Status> {
         let request = request.into_inner();
-        reply!(self, request.bucket_log.clone(), self.split_guild_out(request), RunReply)
+        let (server, log) = (self.clone(), request.bucket_log.clone());
+        let work = self.undisturbed(log.clone(), async move { server.split_guild_out(request).await });
+        reply!(self, log, work, RunReply)
     }
 
     async fn merge_guild(&self, request: Request<MergeGuildRequest>) -> Result<Response<RunReply>, Status> {
         let request = request.into_inner();
-        reply!(self, request.bucket_log.clone(), self.merge_guild_back(request), RunReply)
+        let (server, log) = (self.clone(), request.bucket_log.clone());
+        let work = self.undisturbed(log.clone(), async move { server.merge_guild_back(request).await });
+        reply!(self, log, work, RunReply)
     }
 
     async fn switch(&self, request: Request<SwitchRequest>) -> Result<Response<SwitchReply>, Status> {
         let request = request.into_inner();
-        reply!(self, request.log.clone(), self.switch_log(request), SwitchReply)
+        let (server, log) = (self.clone(), request.log.clone());
+        let work = self.undisturbed(log.clone(), async move { server.switch_log(request).await });
+        reply!(self, log, work, SwitchReply)
     }
 }

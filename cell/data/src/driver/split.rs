@@ -1,6 +1,9 @@
 //! Splitting a guild out of its bucket and merging it back (LOG.md rule 18). Both are idempotent by what the log says: a run that was
 //! cut off is finished by asking again.
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use cell_proto::unit::Unit;
 use cell_proto::v1::change::Kind;
 use cell_proto::v1::{Change, Head, Merge, MergeGuildRequest, Reason, Refusal, RunReply, Split, SplitGuildRequest};
@@ -15,6 +18,9 @@ use crate::machine::{Command, Inheritance, OperationId, Step, Walk, Wanted};
 
 /// How long the platform's own entries may take.
 const OWN_DEADLINE_MS: i64 = 30_000;
+
+/// How long sealing may take before admission opens again.
+const SEAL: Duration = Duration::from_secs(15);
 
 /// The operation of one step of a run: the same run proposes the same one again.
 fn operation(run_id: &str, step: &str, guild_id: i64) -> OperationId {
@@ -33,6 +39,7 @@ fn own_command(operation_id: OperationId, kind: Kind) -> Command {
         guild_term: 0,
         term: 0,
         change: Change { kind: Some(kind) },
+        inheritance: None,
     }
 }
 
@@ -62,7 +69,7 @@ impl DataServer {
         let mut unchanged = open;
         if !open {
             let split = Split { guild_id, log_term: head.map_or(0, |head| head.term) };
-            let command = own_command(operation(&request.run_id, "split", guild_id), Kind::Split(split));
+            let command = Box::new(own_command(operation(&request.run_id, "split", guild_id), Kind::Split(split)));
             match bucket.ask(|answer| Message::Submit { command, answer }).await? {
                 Ok(committed) => unchanged = committed.duplicate,
                 // The entry is there; only the opening is left.
@@ -90,15 +97,10 @@ impl DataServer {
             let inheritance = self.inheritance_of(&head).await?;
             (head, inheritance)
         };
-        // Before the entry is proposed: what the guild's log committed counts here from the first command on.
-        let message = Message::Inherit(inheritance);
-        bucket
-            .messages
-            .send(message)
-            .await
-            .map_err(|_| Refusal::new(Reason::NotOwner, "the bucket's log was given up"))?;
         let merge = Merge { guild_id, sealed_term: head.term, sealed_at: head.moved_at };
-        let command = own_command(operation(&request.run_id, "merge", guild_id), Kind::Merge(merge));
+        let mut command = own_command(operation(&request.run_id, "merge", guild_id), Kind::Merge(merge));
+        command.inheritance = Some(Arc::new(inheritance));
+        let command = Box::new(command);
         match bucket.ask(|answer| Message::Submit { command, answer }).await? {
             Ok(committed) => Ok(RunReply { done: true, unchanged: committed.duplicate, refusal: None }),
             Err(refusal) if refusal.why() == Reason::AlreadyExists => {
@@ -113,9 +115,15 @@ impl DataServer {
         let handle = self.logs.owner(log, Turn::Ordered).await?;
         handle.owned().await?;
         let run_id = request.run_id.clone();
-        handle.ask(|answer| Message::Close { run_id, answer }).await?;
         let moved_to = format!("log:{}", request.bucket_log);
-        handle.ask(|answer| Message::Seal { moved_to, answer }).await
+        let work = async {
+            handle.ask(|answer| Message::Close { run_id, answer }).await?;
+            handle.ask(|answer| Message::Seal { moved_to, answer }).await
+        };
+        tokio::time::timeout(SEAL, work).await.unwrap_or_else(|_| {
+            drop(handle.messages.try_send(Message::Reopen { run_id: request.run_id.clone() }));
+            Err(Refusal::new(Reason::UnknownOutcome, "the guild's log was not sealed in time; ask again"))
+        })
     }
 
     /// What a sealed log leaves: read again, because whoever sealed it may be gone.

@@ -26,18 +26,19 @@ const RING_BYTES: usize = 8 << 20;
 const PARALLEL_READS: usize = 32;
 /// A log with nothing to do this long is given up; the next request claims it again.
 const IDLE: Duration = Duration::from_secs(600);
+/// How long a caller waits for a claim.
+const CLAIM: Duration = Duration::from_secs(15);
 /// How long a draining task may take to write its cursor.
 const DRAIN: Duration = Duration::from_secs(5);
 
 /// What a task is told.
 pub(super) enum Message {
-    Submit { command: Command, answer: oneshot::Sender<Outcome> },
+    Submit { command: Box<Command>, answer: oneshot::Sender<Outcome> },
     Recheck,
     Close { run_id: String, answer: oneshot::Sender<u64> },
     Reopen { run_id: String },
     Switch { to_cell: String, answer: oneshot::Sender<(Head, u64)> },
     Seal { moved_to: String, answer: oneshot::Sender<(Head, Inheritance)> },
-    Inherit(Inheritance),
     Inspect { answer: oneshot::Sender<Inspection> },
 }
 
@@ -101,8 +102,14 @@ pub(super) struct LogHandle {
 }
 
 impl LogHandle {
-    /// Waits until the log is owned.
+    /// Waits until the log is owned; bounded.
     pub(super) async fn owned(&self) -> Result<Head, Refusal> {
+        tokio::time::timeout(CLAIM, self.settled()).await.unwrap_or_else(|_| {
+            Err(Refusal::new(Reason::Wait, "the log is still being claimed; retry").retry_after_ms(500))
+        })
+    }
+
+    async fn settled(&self) -> Result<Head, Refusal> {
         let mut status = self.shared.status.subscribe();
         loop {
             match &*status.borrow_and_update() {
@@ -201,6 +208,7 @@ impl Task {
         self.input(Input::Claim);
         let shutdown = self.context.shutdown.clone();
         let mut drain_by: Option<tokio::time::Instant> = None;
+        let mut used = tokio::time::Instant::now();
         while !self.machine.is_released() {
             if drain_by.is_some()
                 && (self.machine.is_idle() || drain_by.is_some_and(|at| at <= tokio::time::Instant::now()))
@@ -214,11 +222,15 @@ impl Task {
                     self.input(Input::Answered(results));
                 }
                 message = messages.recv() => match message {
-                    Some(message) => self.message(message),
+                    Some(message) => {
+                        used = tokio::time::Instant::now();
+                        self.message(message);
+                    }
                     None => break,
                 },
                 () = tokio::time::sleep(pause) => {
-                    if pause >= IDLE && self.machine.is_idle() && self.shared.applied.receiver_count() == 0 {
+                    let followed = self.shared.applied.receiver_count() > 0;
+                    if used.elapsed() >= IDLE && self.machine.is_idle() && !followed {
                         break;
                     }
                     self.input(Input::Tick);
@@ -242,7 +254,6 @@ impl Task {
     fn pause(&self) -> Duration {
         let Some(at) = self.machine.wake_at_us() else { return IDLE };
         let wait = u64::try_from(at - unix_us()).unwrap_or(0);
-        // A retention look that is far away must not hide that the log is idle.
         Duration::from_micros(wait).min(IDLE)
     }
 
@@ -268,7 +279,6 @@ impl Task {
                 self.sealing = Some(answer);
                 self.input(Input::Seal { moved_to });
             }
-            Message::Inherit(inheritance) => self.input(Input::Inherit(inheritance)),
             Message::Inspect { answer } => {
                 let (last, applied) = self.machine.position().unwrap_or_default();
                 let closed_by_run = self.machine.closed_by().unwrap_or_default().to_owned();

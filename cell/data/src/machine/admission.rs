@@ -26,7 +26,8 @@ impl LogMachine {
         let bytes = command.change.encoded_len() + 64;
         let proposed = self.uncertain.contains(&operation_id);
         self.expiry_at_us = self.expiry_at_us.min(command.deadline_ms.saturating_mul(1000));
-        let pending = Pending { command, tickets: vec![ticket], proposed, queued: true, bytes, arrived_us: self.now_us };
+        let pending =
+            Pending { command, tickets: vec![ticket], proposed, queued: true, bytes, arrived_us: self.now_us };
         self.pending.insert(operation_id, pending);
         self.queue.push_back(operation_id);
     }
@@ -90,9 +91,9 @@ impl LogMachine {
             return;
         }
         self.expire_late();
-        let open = self.pending.values().filter(|pending| !pending.tickets.is_empty());
-        let next = open.map(|pending| pending.command.deadline_ms.saturating_mul(1000)).min();
-        self.expiry_at_us = next.unwrap_or(i64::MAX).max(self.now_us + 1000);
+        // What is past due and kept waits for its turn, not for the clock.
+        let deadlines = self.pending.values().map(|pending| pending.command.deadline_ms.saturating_mul(1000));
+        self.expiry_at_us = deadlines.filter(|at| *at > self.now_us).min().unwrap_or(i64::MAX);
     }
 
     fn expire_late(&mut self) {
@@ -113,11 +114,12 @@ impl LogMachine {
             tickets.into_iter().for_each(|ticket| self.tell(ticket, Err(unknown())));
         }
         for operation_id in waiting {
-            // A retry of something committed is answered from the window, so it waits for its turn.
-            if self.window.get(&operation_id).is_none() && !matches!(self.state, State::Claiming(_)) {
-                let passed =
-                    Refusal::new(Reason::DeadlinePassed, "the command's deadline has passed; send a new command");
-                self.refuse(operation_id, passed);
+            if matches!(self.state, State::Claiming(_)) {
+                // An earlier owner may have committed it: the log is not read yet.
+                self.settle_pending(&operation_id, &Err(unknown()));
+            } else if self.window.get(&operation_id).is_none() {
+                let passed = "the command's deadline has passed; send a new command";
+                self.refuse(operation_id, Refusal::new(Reason::DeadlinePassed, passed));
             }
         }
     }

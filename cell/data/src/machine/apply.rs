@@ -39,10 +39,8 @@ impl LogMachine {
         count: usize,
         result: Option<Result<Reply, StoreError>>,
     ) -> Option<Left> {
-        if let Some(Err(error)) = &result {
-            if matches!(error, StoreError::Invalid(_) | StoreError::Damaged(_)) {
-                self.effects.push(Effect::Trouble(format!("failed to apply to {}: {error}", self.me.log)));
-            }
+        if let Some(Err(error @ (StoreError::Invalid(_) | StoreError::Damaged(_)))) = &result {
+            self.effects.push(Effect::Trouble(format!("failed to apply to {}: {error}", self.me.log)));
         }
         if !matches!(result, Some(Ok(_))) {
             return self.again(owner, Job::Apply(count));

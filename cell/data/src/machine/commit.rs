@@ -13,7 +13,7 @@ use prost::Message as _;
 use super::LogMachine;
 use super::admission::unknown;
 use super::owner::{Job, Left, Owner};
-use super::types::OperationId;
+use super::types::{Inheritance, OperationId};
 use super::window::Seen;
 use crate::domain::{self, Asked, Ids, Need};
 
@@ -85,7 +85,7 @@ impl LogMachine {
 
     fn lookup(&self, seen: &Seen) -> Request {
         let log = seen.other_log.as_deref().unwrap_or(&self.me.log).to_owned();
-        ReadSegmentRequest { log, segment: seen.segment, from: seen.number, limit: 1 }.into()
+        ReadSegmentRequest { log, segment: seen.segment, from: seen.number, limit: 1, bodies_from: 0 }.into()
     }
 
     pub(super) fn judge_answered(
@@ -121,8 +121,8 @@ impl LogMachine {
         found: &HashMap<OperationId, Arc<Entry>>,
     ) {
         let mut batch = Batch {
-            last_timestamp_us: owner.statics.last_timestamp_us.max(owner.floor.0),
-            last_snowflake: owner.statics.last_snowflake.max(owner.floor.1),
+            last_timestamp_us: owner.statics.last_timestamp_us,
+            last_snowflake: owner.statics.last_snowflake,
             ..Batch::default()
         };
         for operation_id in operations {
@@ -135,6 +135,8 @@ impl LogMachine {
                 self.refuse(operation_id, refusal);
                 continue;
             }
+            let inheritance = pending.command.inheritance.clone();
+            self.inherit(inheritance, &mut batch);
             batch.operations.push(operation_id);
             let number = owner.statics.last + batch.entries.len() as u64 + 1;
             match self.judge_one(operation_id, number, &mut batch) {
@@ -156,6 +158,16 @@ impl LogMachine {
         } else {
             self.give_refusals(batch.refusals);
         }
+    }
+
+    /// A merge brings what the guild's log left: before its entry, and whatever follows it, is judged (rule 18).
+    fn inherit(&mut self, inheritance: Option<Arc<Inheritance>>, batch: &mut Batch) {
+        let Some(inheritance) = inheritance else { return };
+        let mut inheritance = Inheritance::clone(&inheritance);
+        self.as_ruled(&mut inheritance);
+        self.window.inherit(&inheritance);
+        batch.last_timestamp_us = batch.last_timestamp_us.max(inheritance.last_timestamp_us);
+        batch.last_snowflake = batch.last_snowflake.max(inheritance.last_snowflake);
     }
 
     fn judge_one(&self, operation_id: OperationId, number: u64, batch: &mut Batch) -> Result<Entry, Refusal> {

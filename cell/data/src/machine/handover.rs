@@ -125,16 +125,6 @@ impl LogMachine {
         });
     }
 
-    /// Takes another log's window over and starts above it, before the MERGE entry is proposed.
-    pub(super) fn inherit(&mut self, mut inheritance: Inheritance) {
-        self.as_ruled(&mut inheritance);
-        if let State::Owner(owner) = &mut self.state {
-            self.window.inherit(&inheritance);
-            let (timestamp_us, snowflake) = owner.floor;
-            owner.floor = (timestamp_us.max(inheritance.last_timestamp_us), snowflake.max(inheritance.last_snowflake));
-        }
-    }
-
     pub(super) fn handover_answered(
         &mut self,
         owner: &mut Owner,

@@ -1,7 +1,7 @@
 //! The log machine: owns one log by LOG.md rules 1–9 and 16–18. It decides what is asked of the store, in which order, and what is
 //! answered when. It does no I/O, reads no clock and waits for nothing: `handle(input, now)` gives effects, and at most one request to
 //! the store is outstanding, so that a crash after any of them can be tested. Shipping a log to a copy (rules 10–15) would be further
-//! jobs beside [`owner::Job`].
+//! jobs beside `owner::Job`.
 
 mod admission;
 mod apply;
@@ -13,6 +13,8 @@ mod protections;
 mod retention;
 mod roll;
 mod settle;
+#[cfg(test)]
+mod tests;
 mod types;
 mod walk;
 mod window;
@@ -114,7 +116,7 @@ impl LogMachine {
         self.now_us = self.now_us.max(now_us);
         match input {
             Input::Claim => self.start_claim(),
-            Input::Submit { ticket, command } => self.submit(ticket, command),
+            Input::Submit { ticket, command } => self.submit(ticket, *command),
             Input::Answered(results) => {
                 self.outstanding = false;
                 self.answered(results);
@@ -125,7 +127,6 @@ impl LogMachine {
             Input::Reopen { run_id } => self.reopen(&run_id),
             Input::Switch { to_cell } => self.wish_switch(to_cell),
             Input::Seal { moved_to } => self.wish_seal(moved_to),
-            Input::Inherit(inheritance) => self.inherit(inheritance),
         }
         self.pump();
         std::mem::take(&mut self.effects)
@@ -237,11 +238,11 @@ impl LogMachine {
 
     /// Steps back: everyone waiting is told, and nothing is held any more.
     fn release(&mut self, refusal: Refusal) {
+        self.queue.clear();
         let unanswered: Vec<OperationId> = self.pending.keys().copied().collect();
         for operation_id in unanswered {
             self.refuse(operation_id, refusal.clone());
         }
-        self.queue.clear();
         self.uncertain.clear();
         self.window = Window::default();
         self.known.forget();

@@ -23,8 +23,6 @@ pub(super) struct Owner {
     pub(super) segment: u64,
     /// Its statics, as last known for certain.
     pub(super) statics: Statics,
-    /// Timestamp and Snowflake to stay above, taken over from another log.
-    pub(super) floor: (i64, i64),
     /// The log's last number when it was claimed: up to there, whoever asks again is a duplicate.
     pub(super) claimed_last: u64,
     pub(super) opened_at_us: i64,
@@ -42,6 +40,8 @@ pub(super) struct Owner {
     pub(super) recheck: bool,
     pub(super) handover: Option<Handover>,
     pub(super) retention_due_us: i64,
+    /// What an earlier owner had marked as gone is gone.
+    pub(super) retention_checked: bool,
     pub(super) job: Job,
 }
 
@@ -99,7 +99,7 @@ impl Owner {
     }
 
     pub(super) fn read_segment(&self, log: &str, from: u64, limit: i32) -> Request {
-        ReadSegmentRequest { log: log.to_owned(), segment: self.segment, from, limit }.into()
+        ReadSegmentRequest { log: log.to_owned(), segment: self.segment, from, limit, bodies_from: 0 }.into()
     }
 }
 
@@ -136,6 +136,12 @@ impl LogMachine {
             owner.job = Job::Recheck;
         } else if self.batch_is_due() {
             self.begin_batch(owner);
+        } else if self.pending.is_empty() && !self.uncertain.is_empty() && self.rules.settle_before_handover {
+            // Nobody waits any more for what may still land: sealing the segment under it settles that it never will.
+            self.start_roll(owner);
+        } else if self.pending.is_empty() && self.admission != Admission::Open && owner.applied > owner.cursor {
+            // Whoever takes over then has nothing to apply again.
+            owner.job = Job::Cursor(owner.applied);
         } else if self.pending.is_empty() {
             self.drained(owner);
         }

@@ -9,6 +9,9 @@ pub(super) struct Protections {
     pub(super) hand_on: bool,
     /// Rule 3: a segment found whose term is not lower makes a claimant step back.
     pub(super) walk_checks_term: bool,
+    /// Rule 3: after opening, the head is read once more: a segment that was dropped meanwhile must not be taken for one that never
+    /// was. It also shows a higher term that the walk overlooked.
+    pub(super) verify_head: bool,
     /// Rule 4: after an unknown outcome the segment is read before anything else is appended.
     pub(super) settle: bool,
     /// Rule 4: what was found is compared by operation id, not by number.
@@ -33,6 +36,8 @@ pub(super) struct Protections {
     pub(super) switch_raises_term: bool,
     /// Rule 16: an unknown switch is settled by a serial read of the head.
     pub(super) settle_switch: bool,
+    /// Rules 4 and 18: nothing is handed over while an append may still land; the segment under it is sealed first.
+    pub(super) settle_before_handover: bool,
     /// Rule 18: a guild's log is opened only from the term the split names.
     pub(super) split_names_term: bool,
     /// Rule 18: the other log's dedupe window is taken over.
@@ -49,6 +54,7 @@ impl Protections {
         claim_seals: true,
         hand_on: true,
         walk_checks_term: true,
+        verify_head: true,
         settle: true,
         settle_by_operation: true,
         reapply: true,
@@ -61,6 +67,7 @@ impl Protections {
         load_window: true,
         switch_raises_term: true,
         settle_switch: true,
+        settle_before_handover: true,
         split_names_term: true,
         inherit_window: true,
         inherit_timestamps: true,

@@ -53,7 +53,16 @@ impl Retention {
         match self {
             Self::Oldest => vec![read_cursor(CURSOR_RETAINED.to_owned())],
             Self::Read { segment, from, .. } => {
-                vec![ReadSegmentRequest { log: log.to_owned(), segment: *segment, from: *from, limit: PAGE }.into()]
+                vec![
+                    ReadSegmentRequest {
+                        log: log.to_owned(),
+                        segment: *segment,
+                        from: *from,
+                        limit: PAGE,
+                        bodies_from: 0,
+                    }
+                    .into(),
+                ]
             }
             Self::Cursors { fed, .. } => fed.keys().map(|guild_id| read_cursor(feed_cursor(*guild_id))).collect(),
             Self::Mark { segment } => vec![cursor(log, CURSOR_RETAINED, segment + 1)],
@@ -84,6 +93,10 @@ impl LogMachine {
         let Ok(replies) = results.into_iter().collect::<Result<Vec<Reply>, StoreError>>() else { return None };
         let next = match retention {
             Retention::Oldest => match replies.first() {
+                Some(Reply::ReadCursor(reply)) if reply.value > 1 && !owner.retention_checked => {
+                    // Marked by an owner that may have died before it dropped it; dropping twice is harmless.
+                    Some(Retention::Drop { segment: reply.value - 1 })
+                }
                 Some(Reply::ReadCursor(reply)) if reply.value.max(1) < owner.segment => {
                     Some(Retention::Read { segment: reply.value.max(1), from: 0, fed: BTreeMap::new() })
                 }
@@ -99,6 +112,7 @@ impl LogMachine {
             Retention::Mark { segment } => Some(Retention::Drop { segment }),
             Retention::Drop { .. } => {
                 // There may be more.
+                owner.retention_checked = true;
                 owner.retention_due_us = self.now_us;
                 None
             }

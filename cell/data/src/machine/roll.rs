@@ -73,7 +73,10 @@ impl LogMachine {
             Roll::Seal | Roll::SettleSeal => {
                 let sealed = Statics { sealed: true, ..owner.statics };
                 match statics {
-                    Some(row) if row == sealed => owner.job = Job::Roll(Roll::Open { doubted: false }),
+                    Some(row) if row == sealed => {
+                        self.uncertain.clear();
+                        owner.job = Job::Roll(Roll::Open { doubted: false });
+                    }
                     Some(row) if row == owner.statics => owner.job = Job::Roll(Roll::Seal),
                     // A late append of this owner's landed in between.
                     Some(row) if owner.is_mine(&row) => {

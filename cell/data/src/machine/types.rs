@@ -93,6 +93,8 @@ pub struct Command {
     pub term: u64,
     /// The change.
     pub change: Change,
+    /// What the guild's log left; with a merge, and only there.
+    pub inheritance: Option<Arc<Inheritance>>,
 }
 
 /// What another log leaves to the one that takes over (LOG.md rule 18).
@@ -118,7 +120,7 @@ pub enum Input {
         /// Who waits.
         ticket: Ticket,
         /// For what.
-        command: Command,
+        command: Box<Command>,
     },
     /// The results of the last [`Effect::Ask`], one per request.
     Answered(Vec<Result<Reply, StoreError>>),
@@ -146,8 +148,6 @@ pub enum Input {
         /// Where the guild goes: `log:<bucket>`.
         moved_to: String,
     },
-    /// Take another log's dedupe window over and start above its timestamps (rule 18).
-    Inherit(Inheritance),
 }
 
 impl Input {
@@ -163,7 +163,6 @@ impl Input {
             Self::Reopen { .. } => "reopen",
             Self::Switch { .. } => "switch",
             Self::Seal { .. } => "seal",
-            Self::Inherit(_) => "inherit",
         }
     }
 }

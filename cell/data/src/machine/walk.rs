@@ -1,9 +1,8 @@
 //! Walking a log's segments from a hint to the last, sealing what is not sealed when the walker is a claimant, then reading back the
 //! entries that it needs: those not applied, and the dedupe window.
 
-use cell_proto::v1::{CasSegmentRequest, Entry, ReadSegmentRequest, SegmentReply, Statics};
+use cell_proto::v1::{CasSegmentRequest, ReadSegmentRequest, SegmentReply, Statics, StoredEntry};
 use cell_store::{Request, StoreError};
-use prost::Message as _;
 
 /// Entries asked for at once; the store may stop earlier.
 const PAGE: i32 = 2000;
@@ -42,7 +41,7 @@ pub(crate) struct Walk {
     /// The last segment found, with its statics after sealing.
     pub(crate) tail: Option<(u64, Statics)>,
     /// Entries loaded, with their segment; in no order until [`Walk::entries`].
-    loaded: Vec<(u64, Entry)>,
+    loaded: Vec<(u64, StoredEntry)>,
 }
 
 /// What a walk says after an answer.
@@ -75,19 +74,25 @@ impl Walk {
         self.loaded.clear();
     }
 
-    /// Entries in log order with their segments.
-    pub(crate) fn entries(mut self) -> Vec<(u64, Entry)> {
+    /// Entries in log order with their segments; of those not wanted whole, large bodies are missing.
+    pub(crate) fn entries(mut self) -> Vec<(u64, StoredEntry)> {
         self.loaded.sort_by_key(|(_, entry)| entry.number);
         self.loaded.dedup_by_key(|(_, entry)| entry.number);
         self.loaded
+    }
+
+    /// Entries in no order.
+    pub(crate) fn loaded(&self) -> impl Iterator<Item = &StoredEntry> {
+        self.loaded.iter().map(|(_, stored)| stored)
     }
 
     /// What the walked log leaves to the one that takes over.
     pub(crate) fn inheritance(self) -> super::Inheritance {
         let tail = self.tail.map(|(_, statics)| statics).unwrap_or_default();
         let log = self.log.clone();
-        let operation = |(segment, entry): &(u64, Entry)| {
-            Some((super::window::operation_of(entry)?, entry.number, *segment, entry.timestamp_us))
+        let operation = |(segment, entry): &(u64, StoredEntry)| {
+            let operation_id = entry.operation_id.as_slice().try_into().ok()?;
+            Some((operation_id, entry.number, *segment, entry.timestamp_us))
         };
         super::Inheritance {
             operations: self.entries().iter().filter_map(operation).collect(),
@@ -100,14 +105,16 @@ impl Walk {
     pub(crate) fn requests(&self) -> Vec<Request> {
         let log = self.log.clone();
         vec![match &self.phase {
-            Phase::Look => ReadSegmentRequest { log, segment: self.at, from: 0, limit: 0 }.into(),
+            Phase::Look => ReadSegmentRequest { log, segment: self.at, from: 0, limit: 0, bodies_from: 0 }.into(),
             Phase::Seal { expected } => {
                 let term = self.wanted.seal_term.unwrap_or(expected.term);
                 let new = Statics { term, sealed: true, ..*expected };
                 CasSegmentRequest { log, segment: self.at, expected: Some(*expected), new: Some(new) }.into()
             }
             Phase::Load { segment, from } => {
-                ReadSegmentRequest { log, segment: *segment, from: *from, limit: PAGE }.into()
+                // Of what is applied only the operation ids are wanted.
+                let bodies_from = self.wanted.above.saturating_add(1);
+                ReadSegmentRequest { log, segment: *segment, from: *from, limit: PAGE, bodies_from }.into()
             }
         }]
     }
@@ -182,8 +189,7 @@ impl Walk {
             if stored.number <= self.wanted.above && stored.timestamp_us < self.wanted.since_us {
                 continue;
             }
-            let Ok(entry) = Entry::decode(stored.body.as_slice()) else { return Step::Outrun };
-            self.loaded.push((segment, entry));
+            self.loaded.push((segment, stored));
         }
         match last_read {
             Some(number) if number < statics.last => {

@@ -4,7 +4,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-use cell_proto::v1::Entry;
+use cell_proto::v1::{Entry, StoredEntry};
 use prost::Message as _;
 
 use super::types::{Inheritance, OperationId};
@@ -53,6 +53,14 @@ impl Window {
             && let Some((_, bytes)) = self.recent.pop_front()
         {
             self.recent_bytes -= bytes;
+        }
+    }
+
+    /// An entry of the own log was committed and applied before this owner came; only its operation is kept.
+    pub(super) fn note(&mut self, stored: &StoredEntry, segment: u64) {
+        if let Ok(operation_id) = stored.operation_id.as_slice().try_into() {
+            self.order.push_back((stored.timestamp_us, operation_id));
+            self.seen.insert(operation_id, Seen { number: stored.number, segment, other_log: None });
         }
     }
 

@@ -1,8 +1,10 @@
 //! A small fleet in one process for tests: an embedded store behind gRPC, data services each on a runtime of its own so that one can be
 //! killed, and a directory without etcd.
 
-use std::sync::Arc;
+#![allow(dead_code, reason = "each test binary uses its own part of this")]
+
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use cell_data::driver::{DataServer, DataServerConfig};
@@ -35,14 +37,14 @@ pub struct Fleet {
 pub struct Data {
     pub id: String,
     pub address: String,
-    #[allow(dead_code, reason = "each test binary uses its own part of this")]
     pub shutdown: CancellationToken,
     runtime: Option<Runtime>,
     directory: Directory,
+    registry: Arc<OnceLock<Registry>>,
+    server: Arc<OnceLock<DataServer>>,
 }
 
 impl Data {
-    #[allow(dead_code, reason = "each test binary uses its own part of this")]
     /// As SIGKILL does: nothing is finished, and the lease lapses.
     pub fn kill(mut self) {
         self.directory.change(|view| view.remove_member(&self.id));
@@ -50,9 +52,21 @@ impl Data {
     }
 
     /// Looks dead to everybody, and goes on.
-    #[allow(dead_code, reason = "each test binary uses its own part of this")]
     pub fn vanish(&self) {
         self.directory.change(|view| view.remove_member(&self.id));
+    }
+
+    /// As when its lease has lapsed: it reads its heads.
+    pub fn recheck(&self) {
+        self.server.get().unwrap().recheck();
+    }
+
+    /// A counter's value.
+    pub async fn metric(&self, name: &str) -> f64 {
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, self.registry.get().unwrap()).unwrap();
+        let line = text.lines().find(|line| line.starts_with(name)).unwrap();
+        line.rsplit(' ').next().unwrap().parse().unwrap()
     }
 
     pub async fn client(&self) -> DataServiceClient<Wire> {
@@ -70,18 +84,21 @@ impl Drop for Data {
 
 impl Fleet {
     pub async fn start() -> Self {
-        cell_runtime::telemetry::init(cell_runtime::telemetry::LogFormat::Text);
+        if std::env::var_os("RUST_LOG").is_some() {
+            cell_runtime::telemetry::init(cell_runtime::telemetry::LogFormat::Text);
+        }
         let folder = tempfile::tempdir().unwrap();
-        let config = EmbeddedConfig {
-            data_dir: folder.path().join("store"),
-            storage_cell: "main".into(),
-            reserve_bytes: 0,
-        };
+        let config =
+            EmbeddedConfig { data_dir: folder.path().join("store"), storage_cell: "main".into(), reserve_bytes: 0 };
         let store = Arc::new(EmbeddedStore::open(config).unwrap());
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let store_address = listener.local_addr().unwrap().to_string();
         let service = StoreServer::new(store.clone(), &mut Registry::default()).into_service();
-        tokio::spawn(Server::builder().add_service(service).serve_with_incoming(TcpIncoming::from(listener).with_nodelay(Some(true))));
+        tokio::spawn(
+            Server::builder()
+                .add_service(service)
+                .serve_with_incoming(TcpIncoming::from(listener).with_nodelay(Some(true))),
+        );
         let config = DirectoryConfig { endpoints: vec!["127.0.0.1:1".into()], prefix: "/t/".into(), state_dir: None };
         let directory = Directory::with_view(config, View::default());
         Self { directory, store, store_address, _folder: folder, operations: AtomicU64::new(1) }
@@ -98,17 +115,29 @@ impl Fleet {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let shutdown = CancellationToken::new();
         let store = RemoteStore::at(&self.store_address, Arc::new(Channels::default()));
-        let config =
-            DataServerConfig { cell: cell.into(), member_id: id.into(), address: address.clone(), limits };
+        let config = DataServerConfig { cell: cell.into(), member_id: id.into(), address: address.clone(), limits };
         let (directory, token) = (self.directory.clone(), shutdown.clone());
+        let (registry, server) = (Arc::new(OnceLock::new()), Arc::new(OnceLock::new()));
+        let (filled, started) = (registry.clone(), server.clone());
         runtime.spawn(async move {
             let listener = TcpListener::from_std(listener).unwrap();
-            let server = DataServer::new(config, Arc::new(store), directory, &mut Registry::default(), token);
+            let mut metrics = Registry::default();
+            let server = DataServer::new(config, Arc::new(store), directory, &mut metrics, token);
+            drop(filled.set(metrics));
+            drop(started.set(server.clone()));
             let served = Server::builder().add_service(server.into_service());
             served.serve_with_incoming(TcpIncoming::from(listener).with_nodelay(Some(true))).await.unwrap();
         });
         self.directory.change(|view| view.set_member(member(cell, id, &address)));
-        Data { id: id.into(), address, shutdown, runtime: Some(runtime), directory: self.directory.clone() }
+        Data {
+            id: id.into(),
+            address,
+            shutdown,
+            runtime: Some(runtime),
+            directory: self.directory.clone(),
+            registry,
+            server,
+        }
     }
 
     pub fn operation(&self) -> Vec<u8> {

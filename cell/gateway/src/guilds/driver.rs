@@ -45,7 +45,7 @@ pub async fn run(hub: Arc<Hub>, hosted: Arc<Hosted>, shutdown: CancellationToken
         let had = hosted.position();
         let end = match &address {
             Some(address) => follow(&hub, &hosted, &hub.links.get(address), &shutdown).await,
-            None => wait_for_owner(&hub, &hosted, &shutdown).await,
+            None => wait_for_owner(&hub, &shutdown).await,
         };
         if hosted.position() != had {
             (pause, hops) = (FIRST_PAUSE, 0);
@@ -64,9 +64,13 @@ pub async fn run(hub: Arc<Hub>, hosted: Arc<Hosted>, shutdown: CancellationToken
                 pause = pause.max(Duration::from_millis(u64::from(refusal.retry_after_ms)).min(LONGEST_PAUSE));
             }
         }
+        if hub.close_idle(&hosted, cell_runtime::unix_ms()) {
+            return;
+        }
         let jittered = pause.mul_f64(rand::random_range(0.5..1.5));
         tokio::select! {
             () = tokio::time::sleep(jittered) => {}
+            () = owner_changes(&hub, &hosted, address.as_deref()) => {}
             () = shutdown.cancelled() => return,
         }
         pause = (pause * 2).min(LONGEST_PAUSE);
@@ -93,17 +97,28 @@ fn owner_address(hub: &Hub, hosted: &Hosted) -> Option<String> {
         .map(|member| member.grpc_address.clone())
 }
 
-async fn wait_for_owner(hub: &Hub, hosted: &Arc<Hosted>, shutdown: &CancellationToken) -> End {
+/// Completes when the directory names another owner than the one just tried: after a failover nobody sits out a long pause.
+async fn owner_changes(hub: &Hub, hosted: &Hosted, tried: Option<&str>) {
     let mut changes = hub.directory.changes();
-    tokio::select! {
-        _ = changes.changed() => End::LinkLost,
-        () = tokio::time::sleep(LONGEST_PAUSE) => idle_or(hub, hosted, End::LinkLost),
-        () = shutdown.cancelled() => End::Shutdown,
+    let before = owner_address(hub, hosted);
+    loop {
+        if changes.changed().await.is_err() {
+            return std::future::pending().await;
+        }
+        let now = owner_address(hub, hosted);
+        if now.is_some() && now != before && now.as_deref() != tried {
+            return;
+        }
     }
 }
 
-fn idle_or(hub: &Hub, hosted: &Arc<Hosted>, other: End) -> End {
-    if hub.close_idle(hosted, cell_runtime::unix_ms()) { End::Idle } else { other }
+async fn wait_for_owner(hub: &Hub, shutdown: &CancellationToken) -> End {
+    let mut changes = hub.directory.changes();
+    tokio::select! {
+        _ = changes.changed() => End::LinkLost,
+        () = tokio::time::sleep(LONGEST_PAUSE) => End::LinkLost,
+        () = shutdown.cancelled() => End::Shutdown,
+    }
 }
 
 fn attach(hub: &Hub, hosted: &Hosted, standby: bool) -> Attach {

@@ -57,16 +57,9 @@ impl Fanout {
         self.waiting.iter().map(|slot| slot.user_id).collect()
     }
 
-    /// Puts a session in the queue, once.
+    /// Puts a session in the queue; the caller knows that it is not here yet.
     pub fn wait(&mut self, slot: &Arc<Slot>) {
-        if !self.has(slot) {
-            self.waiting.push(slot.clone());
-        }
-    }
-
-    fn has(&self, slot: &Slot) -> bool {
-        self.live.iter().any(|subscriber| subscriber.slot.id == slot.id)
-            || self.waiting.iter().any(|other| other.id == slot.id)
+        self.waiting.push(slot.clone());
     }
 
     /// Gives the guild to every waiting session whose membership is known now, and takes it from those known not to be members.
@@ -101,9 +94,9 @@ impl Fanout {
             self.known = replica.channels.keys().copied().collect();
         }
         for slot in slots {
-            let live = self.live.iter().any(|subscriber| subscriber.slot.id == slot.id);
+            let live = self.live.iter().any(|subscriber| Arc::ptr_eq(&subscriber.slot, &slot));
             if !live && slot.follows(replica.guild.id) {
-                self.waiting.retain(|other| other.id != slot.id);
+                self.waiting.retain(|other| !Arc::ptr_eq(other, &slot));
                 self.give(replica, slot, now_ms);
             }
         }
@@ -134,9 +127,10 @@ impl Fanout {
     }
 
     /// Forgets one session.
-    pub fn remove(&mut self, session_id: &str) {
-        self.live.retain(|subscriber| subscriber.slot.id != session_id);
-        self.waiting.retain(|slot| slot.id != session_id);
+    pub fn remove(&mut self, slot: &Slot) {
+        let same = |other: &Arc<Slot>| std::ptr::eq(Arc::as_ptr(other), slot);
+        self.live.retain(|subscriber| !same(&subscriber.slot));
+        self.waiting.retain(|other| !same(other));
     }
 
     /// Recomputes who sees which channel and tells sessions of channels that appeared or vanished for them.

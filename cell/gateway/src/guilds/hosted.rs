@@ -84,6 +84,8 @@ struct Interest {
 const MAX_PENDING_TYPING: usize = 64;
 /// Users of one guild asked about at the same time without sessions here.
 const MAX_INTEREST: usize = 100_000;
+/// How long a guild that does not exist is followed after the last question.
+const GONE_IDLE_MS: i64 = 5000;
 /// How long a user without sessions stays of interest after the last question.
 const INTEREST_MS: i64 = 300_000;
 
@@ -114,6 +116,8 @@ impl Hosted {
 
     /// Whether no session has it and nobody asked for a while.
     pub fn is_idle(&self, now_ms: i64, idle_ms: i64) -> bool {
+        // What does not exist is not followed for long: anyone can ask for it.
+        let idle_ms = if self.is_gone() { idle_ms.min(GONE_IDLE_MS) } else { idle_ms };
         self.fanout.lock().is_empty() && now_ms - self.used_ms.load(Ordering::Relaxed) > idle_ms
     }
 
@@ -141,14 +145,15 @@ impl Hosted {
 
     /// A session wants the guild: it gets it as soon as its membership is known.
     pub fn subscribe(&self, slot: &Arc<Slot>) {
+        // Under the fan-out's lock: a session that lists the guild is in it, once.
+        let mut fanout = self.fanout.lock();
         {
             let mut machine = slot.machine.lock();
-            if machine.guilds.contains(&self.id) {
+            if machine.guilds.contains(&self.id) || machine.has_ended() {
                 return;
             }
             machine.guilds.push(self.id);
         }
-        let mut fanout = self.fanout.lock();
         fanout.wait(slot);
         if let Some(replica) = self.replica.read().as_ref() {
             fanout.admit(replica, &[], cell_runtime::unix_ms());
@@ -158,8 +163,8 @@ impl Hosted {
     }
 
     /// A session is gone.
-    pub fn unsubscribe(&self, session_id: &str) {
-        self.fanout.lock().remove(session_id);
+    pub fn unsubscribe(&self, slot: &Slot) {
+        self.fanout.lock().remove(slot);
         self.touch();
     }
 

@@ -80,7 +80,7 @@ impl Hub {
         let followed = std::mem::take(&mut slot.machine.lock().guilds);
         for guild_id in followed {
             if let Some(hosted) = self.get(guild_id) {
-                hosted.unsubscribe(&slot.id);
+                hosted.unsubscribe(slot);
             }
         }
     }

@@ -1,7 +1,8 @@
 //! Messages: create, read, list, edit, delete, and typing.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Json;
 use axum::extract::{Query, State};
@@ -29,6 +30,10 @@ use crate::calls::{COMMAND_TIMEOUT, Deadline};
 use crate::gateway::Gateway;
 use crate::wire::objects::{self, Names};
 
+/// Mentioned users looked up for one answer, and how long that may take.
+const MAX_LOOKED_UP: usize = 25;
+const LOOK_UP_TIMEOUT: Duration = Duration::from_secs(1);
+
 /// Names for messages in answers.
 struct AnswerNames<'a> {
     gateway: &'a Gateway,
@@ -47,6 +52,19 @@ impl Names for AnswerNames<'_> {
 
 fn answer(gateway: &Gateway, access: &ChannelAccess, message: &Message) -> Value {
     objects::message(message, &AnswerNames { gateway, access })
+}
+
+/// Learns the names of mentioned users that are not known here, a bounded number; the rest stays unnamed.
+async fn learn_mentioned(gateway: &Gateway, messages: &[Message]) {
+    let mentioned: BTreeSet<i64> =
+        messages.iter().flat_map(|message| message.mention_user_ids.iter().copied()).collect();
+    let unknown = mentioned.into_iter().filter(|user_id| gateway.users.get(*user_id).is_none()).take(MAX_LOOKED_UP);
+    let deadline = Deadline::after(LOOK_UP_TIMEOUT);
+    let looked_up = futures::future::join_all(unknown.map(|user_id| gateway.user(user_id, deadline))).await;
+    let failed = looked_up.iter().filter(|found| found.is_err()).count();
+    if failed > 0 {
+        tracing::debug!(failed, "mentioned users were not looked up in time");
+    }
 }
 
 /// POST /channels/{channel}/messages
@@ -71,6 +89,7 @@ pub async fn create(
     admit_slow(&gateway, &access, key)?;
     let author = caller.user(&gateway, deadline).await?;
     let message = compose(&access, author, &input, &body);
+    learn_mentioned(&gateway, std::slice::from_ref(&message)).await;
     let kind = Kind::MessageCreated(MessageCreated { message: Some(message) });
     let mut command = stamp(caller.user_id, kind, deadline);
     if input.enforce_nonce {
@@ -187,6 +206,7 @@ pub async fn get(
     let access = gateway.channel_access(caller.user_id, channel_id, deadline).await?;
     access.need(bits::READ_MESSAGE_HISTORY)?;
     let message = read(&gateway, &access, message_id, deadline).await?;
+    learn_mentioned(&gateway, std::slice::from_ref(&message)).await;
     Ok(Json(answer(&gateway, &access, &message)))
 }
 
@@ -212,6 +232,7 @@ pub async fn list(
     let Some(query_reply::Answer::MessagePage(found)) = reply.answer else {
         return Err(ApiError::unavailable("the owner answered without a page; retry later"));
     };
+    learn_mentioned(&gateway, &found.messages).await;
     Ok(Json(found.messages.iter().map(|message| answer(&gateway, &access, message)).collect()))
 }
 

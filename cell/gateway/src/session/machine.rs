@@ -39,8 +39,6 @@ pub enum Ended {
     BufferOverflow,
     /// A guild position fell behind the log's retention.
     BehindRetention,
-    /// The token was revoked or retired.
-    TokenRetired,
 }
 
 impl Ended {
@@ -51,7 +49,6 @@ impl Ended {
             Self::LeaseExpired => "LeaseExpired",
             Self::BufferOverflow => "BufferOverflow",
             Self::BehindRetention => "BehindRetention",
-            Self::TokenRetired => "TokenRetired",
         }
     }
 }

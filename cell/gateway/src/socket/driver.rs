@@ -14,12 +14,14 @@ use crate::session::machine::{Ended, ResumeRefusal, Taken};
 use crate::session::registry::Slot;
 use crate::sessions::{IdentifyRefusal, Started};
 use crate::wire::close::{CloseCode, client_close_ends_session};
-use crate::wire::event;
+use crate::wire::event::{self, Event};
 use crate::wire::identify::Resume;
 
 /// Events taken from the buffer at a time, and their bytes.
 const BATCH_EVENTS: usize = 64;
 const BATCH_BYTES: usize = 128 * 1024;
+/// Batches written before the client is listened to again.
+const BATCHES_AT_A_TIME: u32 = 8;
 /// How long a write may make no progress.
 const STALL: Duration = Duration::from_secs(30);
 
@@ -148,14 +150,14 @@ impl<T: Transport> Driver<T> {
         let slot = self.slot.as_ref();
         let deciding = self.deciding.as_mut();
         let draining = self.drain_at.is_some();
+        // What the client says comes first: its frames are few, by the frame rate. Events come last: they are many.
         tokio::select! {
+            biased;
             incoming = self.transport.receive() => Happening::Incoming(incoming),
-            () = async { match slot { Some(slot) => slot.wake.notified().await, None => std::future::pending().await } } => Happening::Wake,
-            decision = async { match deciding { Some(deciding) => deciding.await, None => std::future::pending().await } } => {
-                Happening::Decided(decision)
-            }
             () = tokio::time::sleep_until(wake_at) => Happening::Time,
             () = self.gateway.drain.cancelled(), if !draining => Happening::Drain,
+            decision = decided(deciding) => Happening::Decided(decision),
+            () = woken(slot) => Happening::Wake,
         }
     }
 
@@ -247,13 +249,19 @@ impl<T: Transport> Driver<T> {
         let Some(slot) = self.slot.clone() else {
             return Ok(());
         };
+        let mut batches = 0;
         loop {
             let taken = slot.machine.lock().take(self.number, BATCH_EVENTS, BATCH_BYTES);
             match taken {
                 Taken::Events(events) if events.is_empty() => return Ok(()),
+                Taken::Events(events) if batches == BATCHES_AT_A_TIME => {
+                    // What was taken must go out; the rest waits for its turn behind what the client has to say.
+                    slot.wake.notify_one();
+                    return self.send(frames(&events)).await;
+                }
                 Taken::Events(events) => {
-                    let frames = events.iter().map(|(sequence, event)| event.frame(*sequence)).collect();
-                    self.send(frames).await?;
+                    self.send(frames(&events)).await?;
+                    batches += 1;
                 }
                 Taken::Lagging => return Err(self.lag_close()),
                 Taken::Replaced => return Err(Stop::Close(CloseCode::Unknown)),
@@ -280,6 +288,7 @@ impl<T: Transport> Driver<T> {
             let deadline = Instant::now() + STALL;
             loop {
                 tokio::select! {
+                    biased;
                     sent = &mut sending => return sent.map_err(|Gone| Stop::Lost),
                     () = tokio::time::sleep(Duration::from_millis(500)) => {
                         let lagging = self.slot.as_ref().is_some_and(|slot| slot.machine.lock().is_lagging());
@@ -328,6 +337,24 @@ impl<T: Transport> Driver<T> {
         } else {
             slot.machine.lock().detach(self.number, self.gateway.now_ms());
         }
+    }
+}
+
+fn frames(events: &[(u64, Arc<Event>)]) -> Vec<String> {
+    events.iter().map(|(sequence, event)| event.frame(*sequence)).collect()
+}
+
+async fn woken(slot: Option<&Arc<Slot>>) {
+    match slot {
+        Some(slot) => slot.wake.notified().await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn decided(deciding: Option<&mut Deciding>) -> Decision {
+    match deciding {
+        Some(deciding) => deciding.await,
+        None => std::future::pending().await,
     }
 }
 

@@ -21,6 +21,8 @@ use crate::wire::identify::Resume;
 
 /// How long the holder may take to answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long either side may take nothing.
+const STALL: Duration = Duration::from_secs(30);
 /// Frames on their way to the holder.
 const UP_QUEUE: usize = 16;
 
@@ -53,7 +55,9 @@ pub async fn resume(gateway: &Gateway, resume: &Resume, client: &mut ClientSocke
                     client.close(CloseCode::Unknown).await;
                     return Ok(());
                 };
-                if client.send(vec![payload]).await.is_err() {
+                // The holder keeps the session: a client that takes nothing comes back and resumes.
+                if !matches!(tokio::time::timeout(STALL, client.send(vec![payload])).await, Ok(Ok(()))) {
+                    gateway.metrics.lag_closes.inc();
                     return Ok(());
                 }
             }
@@ -113,7 +117,8 @@ async fn pass_up(up: &mpsc::Sender<ProxyUp>, incoming: Incoming, client: &mut Cl
     let closed = |code: u16| proxy_up::Kind::Closed(ProxyClosed { close_code: i32::from(code) });
     let kind = match incoming {
         Incoming::Frame(bytes) if bytes.len() <= MAX_FRAME_BYTES => {
-            return up.send(ProxyUp { kind: Some(proxy_up::Kind::ClientFrame(bytes.to_vec())) }).await.is_ok();
+            let frame = ProxyUp { kind: Some(proxy_up::Kind::ClientFrame(bytes.to_vec())) };
+            return up.send_timeout(frame, STALL).await.is_ok();
         }
         Incoming::Frame(_) | Incoming::Malformed => {
             client.close(CloseCode::DecodeError).await;

@@ -16,8 +16,6 @@ pub struct Identify {
     pub shard: Option<(u32, u32)>,
     /// Asked for per-message zlib; ignored beside a compressed stream.
     pub compress: bool,
-    /// 50–250.
-    pub large_threshold: u16,
 }
 
 /// Op 6.
@@ -45,14 +43,7 @@ impl Identify {
             None => false,
             Some(value) => value.as_bool().ok_or(CloseCode::DecodeError)?,
         };
-        let large_threshold = lenient::present(d, "large_threshold").and_then(lenient::integer).unwrap_or(50);
-        Ok(Self {
-            token: bare_token(token).to_owned(),
-            intents,
-            shard: shard(d)?,
-            compress,
-            large_threshold: large_threshold.clamp(50, 250) as u16,
-        })
+        Ok(Self { token: bare_token(token).to_owned(), intents, shard: shard(d)?, compress })
     }
 }
 

@@ -1,5 +1,10 @@
-//! The gateway over real sockets, against a scripted cell.
+//! The gateway over real sockets: against a scripted cell, and against the real roles.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod fake;
+mod faults;
+mod moves;
+mod real;
 mod rest;
+mod running;
 mod sessions;

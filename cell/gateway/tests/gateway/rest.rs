@@ -29,7 +29,8 @@ async fn every_error_has_a_code() {
     let (_, channel_id) = make_guild(&under, ALICE).await;
     let bot = format!("Bot {}", token(ALICE));
     let message = format!("/api/v10/channels/{channel_id}/messages");
-    let cases: [(Option<&str>, &str, &str, Option<&[u8]>, u16, i64); 11] = [
+    type Case<'a> = (Option<&'a str>, &'a str, &'a str, Option<&'a [u8]>, u16, i64);
+    let cases: [Case<'_>; 11] = [
         (None, "GET", "/api/v10/users/@me", None, 401, 0),
         (Some("Bot nonsense"), "GET", "/api/v10/users/@me", None, 401, 0),
         (Some(&bot), "GET", "/api/v10/nowhere", None, 404, 0),

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use super::ask::{Envelope, Waiter};
 use super::link_queue::LinkQueue;
-use super::memberships::{self, Telling};
+use super::memberships::{self, Order};
 use super::node::Node;
 use super::registry::Shared;
 use crate::machine::{Counters, GuildActor, Identity, Input, LinkId, Pressure, Ticket};
@@ -31,7 +31,7 @@ pub(super) struct ActorTask {
     pub(super) links: HashMap<LinkId, Arc<LinkQueue>>,
     pub(super) waiters: HashMap<Ticket, Waiter>,
     pub(super) feed: Option<JoinHandle<()>>,
-    pub(super) tellings: mpsc::UnboundedSender<Telling>,
+    pub(super) orders: mpsc::UnboundedSender<Order>,
     pub(super) stopped: bool,
     generation: u64,
     counted: Counters,
@@ -48,8 +48,8 @@ pub(super) fn spawn(
 ) -> (mpsc::Sender<Envelope>, Arc<Shared>) {
     let (mailbox, inbox) = mpsc::channel(MAILBOX_LIMIT);
     let shared = Arc::new(Shared::default());
-    let (tellings, to_tell) = mpsc::unbounded_channel();
-    let feeder = tokio::spawn(memberships::run(node.data.clone(), mailbox.clone(), to_tell));
+    let (orders, to_do) = mpsc::unbounded_channel();
+    let feeder = tokio::spawn(memberships::run(node.data.clone(), mailbox.clone(), to_do));
     let guild_id = identity.guild_id;
     let task = ActorTask {
         machine: GuildActor::new(identity, log, node.limits, node.now()),
@@ -60,7 +60,7 @@ pub(super) fn spawn(
         links: HashMap::new(),
         waiters: HashMap::new(),
         feed: None,
-        tellings,
+        orders,
         stopped: false,
         generation,
         counted: Counters::default(),

@@ -6,10 +6,12 @@ use std::time::Duration;
 use cell_proto::MAX_MESSAGE_BYTES;
 use cell_proto::unit::Unit;
 use cell_proto::v1::data_service_client::DataServiceClient;
+use cell_proto::v1::query_reply::Answer;
+use cell_proto::v1::query_request::Query;
 use cell_proto::v1::submit_reply::Outcome;
 use cell_proto::v1::{
-    AckFeedRequest, GuildChunk, ReadGuildRequest, ReadLogReply, ReadLogRequest, Reason, Refusal, Route, SubmitReply,
-    SubmitRequest,
+    AckFeedRequest, GuildChunk, QueryRequest, ReadGuildRequest, ReadLogReply, ReadLogRequest, Reason, Refusal, Route,
+    SubmitReply, SubmitRequest, UserGuildsQuery,
 };
 use cell_runtime::{Channels, Directory, route, unix_ms};
 use rand::Rng;
@@ -86,15 +88,20 @@ impl DataClient {
     }
 
     /// The owner's client.
-    pub(super) fn client(&self, log: &str, address: Option<&str>) -> Result<(DataServiceClient<Channel>, String), Failure> {
+    pub(super) fn client(
+        &self,
+        log: &str,
+        address: Option<&str>,
+    ) -> Result<(DataServiceClient<Channel>, String), Failure> {
         let unknown = || {
             let message = format!("no live data service is known for log {log}");
             Failure::Refused(Refusal::new(Reason::Wait, message).retry_after_ms(100))
         };
         let address = address.map(str::to_owned).or_else(|| self.address(log)).ok_or_else(unknown)?;
-        let channel = self.channels.get(&address).map_err(|error| {
-            Failure::Refused(Refusal::new(Reason::Wait, error.to_string()).retry_after_ms(200))
-        })?;
+        let channel = self
+            .channels
+            .get(&address)
+            .map_err(|error| Failure::Refused(Refusal::new(Reason::Wait, error.to_string()).retry_after_ms(200)))?;
         let client = DataServiceClient::new(channel)
             .max_decoding_message_size(MAX_MESSAGE_BYTES)
             .max_encoding_message_size(MAX_MESSAGE_BYTES);
@@ -123,18 +130,19 @@ impl DataClient {
                     match attempt.await {
                         Ok(Ok(answer)) => return Ok(answer),
                         Ok(Err(failure)) => failure,
-                        Err(_) => {
-                            Failure::Transport(tonic::Status::deadline_exceeded(format!("{address} did not answer in time")))
-                        }
+                        Err(_) => Failure::Transport(tonic::Status::deadline_exceeded(format!(
+                            "{address} did not answer in time"
+                        ))),
                     }
                 }
                 Err(failure) => failure,
             };
             let refusal = match failure {
                 Failure::Refused(refusal) => refusal,
-                Failure::Transport(status) => {
-                    Refusal::new(Reason::UnknownOutcome, format!("failed to reach the data owner: {}", status.message()))
-                }
+                Failure::Transport(status) => Refusal::new(
+                    Reason::UnknownOutcome,
+                    format!("failed to reach the data owner: {}", status.message()),
+                ),
             };
             if !refusal.why().is_retryable() || matches!(refusal.why(), Reason::StalePolicy | Reason::StaleGuildTerm) {
                 return Err(refusal);
@@ -210,19 +218,19 @@ impl DataClient {
         .await
     }
 
-    /// Reads the page of a log that begins with `from`. Never follows the guild to another log: the numbers would mean nothing there.
-    pub(super) async fn read_log(&self, log: &str, from: u64, guild_id: i64) -> Result<LogPage, Refusal> {
-        let reply = self.read_page(log, from, PAGE_LIMIT, guild_id).await?;
-        let full = reply.entries.len() >= usize::try_from(PAGE_LIMIT).unwrap_or(0);
-        let newest = reply.entries.last().map_or(0, |entry| entry.number);
-        let scanned_to = if full { newest } else { newest.max(reply.last) };
+    /// Reads the page of a log that begins with `from`, of all guilds: only so does it tell how far the log was read. Never follows the
+    /// guild to another log: the numbers would mean nothing there.
+    pub(super) async fn read_log(&self, log: &str, from: u64) -> Result<LogPage, Refusal> {
+        let reply = self.read_page(log, from, PAGE_LIMIT).await?;
+        // Segments end pages early, so only an empty page is the end.
+        let scanned_to = reply.entries.last().map_or(reply.last, |entry| entry.number);
         Ok(LogPage { entries: reply.entries, scanned_to })
     }
 
-    /// One page as the data owner gives it; `guild_id` 0 for entries of all guilds.
-    pub(super) async fn read_page(&self, log: &str, from: u64, limit: i32, guild_id: i64) -> Result<ReadLogReply, Refusal> {
+    /// One page as the data owner gives it.
+    pub(super) async fn read_page(&self, log: &str, from: u64, limit: i32) -> Result<ReadLogReply, Refusal> {
         let deadline = Instant::now() + READ_DEADLINE;
-        let request = ReadLogRequest { log: log.to_owned(), from, limit, guild_id };
+        let request = ReadLogRequest { log: log.to_owned(), from, limit, guild_id: 0 };
         self.call(log, deadline, |mut client, _, _| {
             let request = request.clone();
             async move {
@@ -231,6 +239,22 @@ impl DataClient {
                     Some(refusal) => Err(Failure::Refused(refusal)),
                     None => Ok(reply),
                 }
+            }
+        })
+        .await
+    }
+
+    /// The guilds a user is in, as the user's own bucket has it.
+    pub(super) async fn user_guilds(&self, user_id: i64) -> Result<Vec<i64>, Refusal> {
+        let deadline = Instant::now() + READ_DEADLINE;
+        let deadline_unix_ms = unix_ms() + i64::try_from(READ_DEADLINE.as_millis()).unwrap_or(0);
+        self.call(&Self::user_log(user_id), deadline, |mut client, log, _| async move {
+            let query = Some(Query::UserGuilds(UserGuildsQuery { user_id }));
+            let reply = client.query(QueryRequest { log, deadline_unix_ms, query }).await?.into_inner();
+            match reply.answer {
+                Some(Answer::UserGuilds(guilds)) => Ok(guilds.guild_ids),
+                Some(Answer::Refusal(refusal)) => Err(Failure::Refused(refusal)),
+                _ => Err(Failure::Transport(tonic::Status::internal("the answer is of another kind"))),
             }
         })
         .await
@@ -266,9 +290,11 @@ fn take_chunk(loaded: &mut Loaded, chunk: GuildChunk) {
         loaded.term = chunk.term;
         view.guild_term = chunk.guild_term;
     }
-    std::sync::Arc::make_mut(&mut view.channels).extend(chunk.channels.into_iter().map(|channel| (channel.id, channel)));
+    std::sync::Arc::make_mut(&mut view.channels)
+        .extend(chunk.channels.into_iter().map(|channel| (channel.id, channel)));
     std::sync::Arc::make_mut(&mut view.roles).extend(chunk.roles.into_iter().map(|role| (role.id, role)));
-    std::sync::Arc::make_mut(&mut view.invites).extend(chunk.invites.into_iter().map(|invite| (invite.code.clone(), invite)));
+    std::sync::Arc::make_mut(&mut view.invites)
+        .extend(chunk.invites.into_iter().map(|invite| (invite.code.clone(), invite)));
     for member in chunk.members {
         view.members.insert(user_id_of(&member), member);
     }

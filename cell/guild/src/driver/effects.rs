@@ -10,7 +10,7 @@ use super::actor::ActorTask;
 use super::ask::{Envelope, Waiter};
 use super::feed::FeedTask;
 use super::history;
-use super::memberships::Telling;
+use super::memberships::{Order, Telling};
 use super::node::Decision;
 use crate::machine::{Effect, GuildView, Input, LinkId, Reply, Ticket, Whereto, member_info};
 
@@ -20,20 +20,19 @@ impl ActorTask {
             Effect::Load { epoch, log } => self.load(epoch, log),
             Effect::OpenFeed { epoch, log, from } => self.open_feed(epoch, log, from),
             Effect::ReadLog { ticket, log, from } => self.read_log(ticket, log, from),
-            Effect::FindMerge { ticket, bucket_log } => self.find_merge(ticket, bucket_log),
             Effect::FindStart { ticket, log, after_us } => self.find_start(ticket, log, after_us),
             Effect::FindJunctions { ticket, since } => self.find_junctions(ticket, since),
             Effect::Claim { attempt, request } => {
                 let data = self.node.data.clone();
                 self.in_background(async move {
-                    let outcome = data.submit(*request).await;
+                    let outcome = Box::new(data.submit(*request).await);
                     Input::Claimed { attempt, outcome }
                 });
             }
             Effect::Submit { ticket, request } => {
                 let data = self.node.data.clone();
                 self.in_background(async move {
-                    let outcome = data.submit(*request).await;
+                    let outcome = Box::new(data.submit(*request).await);
                     Input::Submitted { ticket, outcome }
                 });
             }
@@ -47,13 +46,14 @@ impl ActorTask {
             Effect::Reply { ticket, reply } => self.reply(ticket, reply),
             Effect::FeedMembership { log, number, user_id, joined } => {
                 let telling = Telling { log, number, guild_id: self.guild_id, user_id, joined };
-                if self.tellings.send(telling).is_err() {
-                    tracing::error!(guild_id = self.guild_id, "the task that tells memberships has ended");
-                }
+                self.order(Order::Tell(telling));
             }
             Effect::AckFeed { log, number } => self.ack_feed(log, number),
             Effect::Reconsider => self.reconsider(),
-            Effect::Owned { log, at, guild_term, term } => self.announce_ownership(log, at, guild_term, term),
+            Effect::Owned { log, at, guild_term, term } => {
+                self.order(Order::Compare { log: log.clone(), guild_id: self.guild_id, until: at });
+                self.announce_ownership(log, at, guild_term, term);
+            }
             Effect::Stop => self.stopped = true,
         }
     }
@@ -105,25 +105,17 @@ impl ActorTask {
     }
 
     fn read_log(&self, ticket: Ticket, log: String, from: u64) {
-        let (data, guild_id) = (self.node.data.clone(), self.guild_id);
+        let data = self.node.data.clone();
         self.in_background(async move {
-            let outcome = data.read_log(&log, from, guild_id).await;
+            let outcome = data.read_log(&log, from).await;
             Input::LogRead { ticket, outcome }
         });
     }
 
-    fn find_merge(&self, ticket: Ticket, bucket_log: String) {
-        let (data, guild_id) = (self.node.data.clone(), self.guild_id);
-        self.in_background(async move {
-            let outcome = history::find_merge(&data, &bucket_log, guild_id).await;
-            Input::MergeFound { ticket, outcome }
-        });
-    }
-
     fn find_start(&self, ticket: Ticket, log: String, after_us: i64) {
-        let (data, guild_id) = (self.node.data.clone(), self.guild_id);
+        let data = self.node.data.clone();
         self.in_background(async move {
-            let outcome = history::find_start(&data, &log, guild_id, after_us).await;
+            let outcome = history::find_start(&data, &log, after_us).await;
             Input::StartFound { ticket, outcome }
         });
     }
@@ -182,11 +174,22 @@ impl ActorTask {
         };
     }
 
+    fn order(&self, order: Order) {
+        if self.orders.send(order).is_err() {
+            tracing::error!(guild_id = self.guild_id, "the task that tells memberships has ended");
+        }
+    }
+
     fn ack_feed(&self, log: String, number: u64) {
         let (data, guild_id) = (self.node.data.clone(), self.guild_id);
         tokio::spawn(async move {
             if let Err(refusal) = data.ack_feed(&log, number, guild_id).await {
-                tracing::debug!(log, number, reason = refusal.why().label(), "the feed's acknowledgement was not taken");
+                tracing::debug!(
+                    log,
+                    number,
+                    reason = refusal.why().label(),
+                    "the feed's acknowledgement was not taken"
+                );
             }
         });
     }

@@ -67,7 +67,8 @@ impl LinkQueue {
                 return;
             }
             // One frame of any size fits into an empty queue.
-            let full = state.frames.len() >= FRAME_LIMIT || state.bytes + bytes > BYTE_LIMIT && !state.frames.is_empty();
+            let full =
+                state.frames.len() >= FRAME_LIMIT || state.bytes + bytes > BYTE_LIMIT && !state.frames.is_empty();
             if full {
                 state.closed = true;
                 state.overflowed = true;

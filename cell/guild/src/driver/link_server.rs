@@ -112,10 +112,10 @@ impl Link {
             Some(Up::Interest(interest)) => {
                 let (add, remove) = (interest.add_user_ids, interest.remove_user_ids);
                 let input = Input::Interest { link, add, remove, sessions: interest.sessions };
-                self.to_attached(interest.guild_id, input).await
+                self.pass_to_attached(interest.guild_id, input).await
             }
             Some(Up::Ack(ack)) => match ack.position {
-                Some(position) => self.to_attached(ack.guild_id, Input::Ack { link, position }).await,
+                Some(position) => self.pass_to_attached(ack.guild_id, Input::Ack { link, position }).await,
                 None => true,
             },
             Some(Up::Typing(typing)) => {
@@ -166,7 +166,7 @@ impl Link {
         }
     }
 
-    async fn to_attached(&mut self, guild_id: i64, input: Input) -> bool {
+    async fn pass_to_attached(&mut self, guild_id: i64, input: Input) -> bool {
         let Some(handle) = self.attached.get(&guild_id) else { return true };
         if handle.mailbox.is_closed() {
             self.attached.remove(&guild_id);

@@ -59,7 +59,11 @@ impl Metrics {
             ("memory_replays", "Replays begun from memory", &self.replays_from_memory),
             ("log_replays", "Replays begun from the log", &self.replays_from_log),
             ("refused_mutations", "Structural changes refused", &self.refused_mutations),
-            ("overflowed_mutations", "Structural changes refused because the queue was full", &self.overflowed_mutations),
+            (
+                "overflowed_mutations",
+                "Structural changes refused because the queue was full",
+                &self.overflowed_mutations,
+            ),
             ("claims", "Guilds taken over", &self.claims),
             ("step_backs", "Guilds given up", &self.step_backs),
             ("link_resets", "Links reset because their queue was full", &self.link_resets),
@@ -70,7 +74,11 @@ impl Metrics {
         for (name, help, counter) in counters {
             registry.register(name, help, counter.clone());
         }
-        registry.register("mailbox_overflows", "Requests refused because a mailbox stayed full", self.mailbox_overflows.clone());
+        registry.register(
+            "mailbox_overflows",
+            "Requests refused because a mailbox stayed full",
+            self.mailbox_overflows.clone(),
+        );
         registry.register("refused_actors", "Guilds refused because the node is full", self.refused_actors.clone());
         registry.register("actors", "Guilds held", self.actors.clone());
         registry.register("links", "Links open", self.links.clone());

@@ -153,6 +153,7 @@ impl Node {
 pub(super) fn deliver(node: &Node, handle: &Handle, envelope: Envelope) -> Result<(), Refusal> {
     handle.mailbox.try_send(envelope).map_err(|_| {
         node.metrics.mailbox_overflows.inc();
-        Refusal::new(Reason::Overloaded, format!("the guild's mailbox ({MAILBOX_LIMIT}) is full or closing")).retry_after_ms(50)
+        Refusal::new(Reason::Overloaded, format!("the guild's mailbox ({MAILBOX_LIMIT}) is full or closing"))
+            .retry_after_ms(50)
     })
 }

@@ -146,7 +146,7 @@ pub(super) async fn serve(node: Arc<Node>, listener: TcpListener, end: Cancellat
 }
 
 /// Gives up guilds that belong elsewhere by now.
-async fn recheck(node: Arc<Node>, end: CancellationToken) {
+pub(super) async fn recheck(node: Arc<Node>, end: CancellationToken) {
     let mut changes = node.directory.changes();
     loop {
         tokio::select! {

@@ -6,9 +6,9 @@ use std::time::Duration;
 use cell_proto::v1::guild_service_server::GuildService;
 use cell_proto::v1::submit_reply::Outcome;
 use cell_proto::v1::{
-    AnnounceStandbyRequest, ForgetRequest, InspectGuildReply, InspectGuildRequest, LinkDown, LinkUp, Member, MembersReply,
-    MembersRequest, MutateRequest, ReachReply, ReachRequest, Reason, Refusal, RunReply, SubmitReply, TakeOverRequest,
-    WarmReply, WarmRequest,
+    AnnounceStandbyRequest, ForgetRequest, InspectGuildReply, InspectGuildRequest, LinkDown, LinkUp, Member,
+    MembersReply, MembersRequest, MutateRequest, ReachReply, ReachRequest, Reason, Refusal, RunReply, SubmitReply,
+    TakeOverRequest, WarmReply, WarmRequest,
 };
 use cell_runtime::unix_ms;
 use tokio::sync::oneshot;
@@ -66,7 +66,11 @@ impl Service {
         }
     }
 
-    async fn run(&self, handle: Result<Handle, Refusal>, ask: impl FnOnce(oneshot::Sender<RunReply>) -> Ask) -> RunReply {
+    async fn run(
+        &self,
+        handle: Result<Handle, Refusal>,
+        ask: impl FnOnce(oneshot::Sender<RunReply>) -> Ask,
+    ) -> RunReply {
         let outcome = match handle {
             Ok(handle) => self.ask(&handle, OPERATOR_LIMIT, ask).await,
             Err(refusal) => Err(refusal),
@@ -146,9 +150,7 @@ impl GuildService for Service {
         let wait_ms = wait_ms.min(REACH_LIMIT_MS);
         let limit = Duration::from_millis(u64::from(wait_ms)) + Duration::from_secs(1);
         let outcome = match self.0.registry.get(guild_id) {
-            Some(handle) => {
-                self.ask(&handle, limit, |answer| Ask::Reach { run_id, log, at, wait_ms, answer }).await
-            }
+            Some(handle) => self.ask(&handle, limit, |answer| Ask::Reach { run_id, log, at, wait_ms, answer }).await,
             None => Err(Refusal::new(Reason::NotFound, "this node does not follow the guild; warm it first")),
         };
         let refused = |refusal| ReachReply { reached: false, position: 0, refusal: Some(refusal) };
@@ -213,5 +215,8 @@ fn find_members(view: &GuildView, request: &MembersRequest) -> MembersReply {
 fn has_prefix(member: &Member, prefix: &str) -> bool {
     let starts = |name: &str| name.to_lowercase().starts_with(prefix);
     starts(&member.nick) && !member.nick.is_empty()
-        || member.user.as_ref().is_some_and(|user| starts(&user.name) || starts(&user.global_name) && !user.global_name.is_empty())
+        || member
+            .user
+            .as_ref()
+            .is_some_and(|user| starts(&user.name) || starts(&user.global_name) && !user.global_name.is_empty())
 }

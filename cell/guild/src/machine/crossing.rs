@@ -49,14 +49,17 @@ impl GuildActor {
             return;
         }
         match refusal.map_or(Reason::Unspecified, |refusal| refusal.why()) {
-            Reason::OtherLog => self.read_rest(),
+            // Where the stay in the guild's own log ended is told by the merge alone: its numbers go on in the next stay.
+            Reason::OtherLog if self.log == self.own_log() => self.check_stay(),
+            Reason::OtherLog => self.read_rest(None),
             Reason::Unspecified => self.open_feed(),
             _ => self.start_load(),
         }
     }
 
-    fn read_rest(&mut self) {
+    fn read_rest(&mut self, merge: Option<Entry>) {
         let ticket = self.cross();
+        self.merge_ahead = merge;
         self.out.push(Effect::ReadLog { ticket, log: self.log.clone(), from: self.seen.max(self.applied) + 1 });
     }
 
@@ -64,42 +67,31 @@ impl GuildActor {
         if !self.is_crossing(ticket) {
             return self.link_log_read(ticket, outcome);
         }
-        let Ok(page) = outcome else { return self.start_load() };
-        let (before, scanned_to) = (self.seen, page.scanned_to);
+        let Ok(mut page) = outcome else { return self.start_load() };
+        let merge = self.merge_ahead.take();
+        let sealed_at = merge.as_ref().and_then(merge_of).map_or(u64::MAX, |merge| merge.sealed_at);
+        page.entries.retain(|entry| entry.number <= sealed_at);
+        let (before, scanned_to) = (self.seen, page.scanned_to.min(sealed_at));
         self.apply_all(page.entries, now);
+        if self.is_crossing(ticket) {
+            self.seen = self.seen.max(scanned_to);
+            match merge {
+                Some(merge) if self.applied == sealed_at => self.leave_own_log(merge, now),
+                merge if self.seen > before => self.read_rest(merge),
+                _ => self.start_load(),
+            }
+        }
         self.check_reaches();
         self.pump_mutations(now);
-        if !self.is_crossing(ticket) {
-            return;
-        }
-        self.seen = self.seen.max(scanned_to);
-        if self.seen > before {
-            self.read_rest();
-        } else if self.log == self.own_log() {
-            let ticket = self.cross();
-            self.out.push(Effect::FindMerge { ticket, bucket_log: self.bucket_log() });
-        } else {
-            self.start_load();
-        }
     }
 
-    pub(super) fn merge_found(&mut self, ticket: Ticket, outcome: Result<Option<Entry>, Refusal>, now: Now) {
-        if !self.is_crossing(ticket) {
-            return;
-        }
-        let ends_here = |entry: &Entry| merge_of(entry).is_some_and(|merge| merge.sealed_at == self.applied);
-        match outcome {
-            Ok(Some(entry)) if entry.timestamp_us > self.last_us && ends_here(&entry) => {
-                self.memberships.left(&self.log, self.applied);
-                self.log = self.bucket_log();
-                (self.applied, self.seen, self.term) = (entry.number.saturating_sub(1), 0, 0);
-                self.apply_all(vec![entry], now);
-                self.open_feed();
-                self.check_reaches();
-                self.pump_mutations(now);
-            }
-            _ => self.start_load(),
-        }
+    /// The stay in the guild's own log is applied to its end: the merge is next.
+    fn leave_own_log(&mut self, merge: Entry, now: Now) {
+        self.memberships.left(&self.log, self.applied);
+        self.log = self.bucket_log();
+        (self.applied, self.seen, self.term) = (merge.number.saturating_sub(1), 0, 0);
+        self.apply_all(vec![merge], now);
+        self.open_feed();
     }
 
     /// Asks whether the guild left its own log and came back since the last entry seen.
@@ -108,15 +100,26 @@ impl GuildActor {
         self.out.push(Effect::FindJunctions { ticket, since: self.at.clone() });
     }
 
-    pub(super) fn junctions_found(&mut self, ticket: Ticket, outcome: Result<Vec<Junction>, Refusal>) {
+    pub(super) fn junctions_found(&mut self, ticket: Ticket, outcome: Result<Vec<Junction>, Refusal>, now: Now) {
         if !self.is_crossing(ticket) {
             return self.link_junctions_found(ticket, outcome);
         }
         let known = |junction: &Junction| self.at.log == self.bucket_log() && junction.entry.number == self.at.number;
-        match outcome {
-            Ok(junctions) if !junctions.iter().all(known) => self.start_load(),
-            // None; or nobody can tell now, and leaving and coming back takes an operator far longer than a feed's reconnect.
-            _ => self.open_feed(),
+        // None; or nobody can tell now, and leaving and coming back takes an operator far longer than a feed's reconnect.
+        let next =
+            outcome.unwrap_or_default().into_iter().find(|junction| !known(junction)).map(|junction| junction.entry);
+        let sealed_at = next.as_ref().and_then(merge_of).map(|merge| merge.sealed_at);
+        match (next, sealed_at) {
+            (None, _) => self.open_feed(),
+            // The state may have been read in a later stay than the one that ended here.
+            _ if self.ring.is_ambiguous(&self.at) => self.start_load(),
+            (Some(merge), Some(sealed_at)) if sealed_at == self.applied => {
+                self.leave_own_log(merge, now);
+                self.check_reaches();
+                self.pump_mutations(now);
+            }
+            (Some(merge), Some(sealed_at)) if sealed_at > self.applied => self.read_rest(Some(merge)),
+            _ => self.start_load(),
         }
     }
 }

@@ -51,10 +51,9 @@ impl GuildActor {
             Ok(loaded) => *loaded,
             Err(refusal) => return self.load_failed(refusal, now),
         };
+        self.missing = None;
         let stood_at = self.position();
-        let known_term = self.view.guild_term;
         self.view = loaded.view;
-        self.view.guild_term = self.view.guild_term.max(known_term);
         self.log = loaded.log;
         (self.applied, self.seen, self.term) = (loaded.as_of, loaded.as_of, loaded.term);
         self.at = Position { log: self.log.clone(), number: self.applied };
@@ -62,6 +61,7 @@ impl GuildActor {
         self.last_us = 0;
         self.ring = Ring::new(self.limits.ring, self.position());
         self.open_feed();
+        self.give_up_claim();
         self.reanchor_links(&stood_at);
         if self.wanted {
             self.claim(now);
@@ -73,6 +73,7 @@ impl GuildActor {
         self.follow = Follow::Absent { retry_at_ms: now.mono_ms + LOAD_RETRY_MS };
         if !refusal.why().is_retryable() {
             self.wanted = false;
+            self.missing = Some(refusal.clone());
         }
         self.refuse_everyone(&refusal);
     }
@@ -142,7 +143,8 @@ impl GuildActor {
 
     fn apply(&mut self, entry: Entry) -> Arc<GuildEvent> {
         self.counters.entries += 1;
-        let message = matches!(entry.change.as_ref().and_then(|change| change.kind.as_ref()), Some(Kind::MessageCreated(_)));
+        let message =
+            matches!(entry.change.as_ref().and_then(|change| change.kind.as_ref()), Some(Kind::MessageCreated(_)));
         self.counters.messages += u64::from(message);
         let membership = self.view.apply(&entry);
         self.applied = entry.number;
@@ -184,7 +186,11 @@ impl GuildActor {
         match self.held_guild_term() {
             Some(held) if claimed.guild_term > held => self.step_back(Whereto::Node(claimed.node.clone())),
             Some(held) if claimed.guild_term < held => self.counters.stale_guild_terms += 1,
-            _ => {}
+            Some(_) => {
+                self.serve_all();
+                self.pump_mutations(now);
+            }
+            None => {}
         }
     }
 }

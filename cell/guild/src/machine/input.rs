@@ -82,14 +82,12 @@ pub enum Input {
     FeedEnded { epoch: u64, refusal: Option<Refusal> },
     /// The answer to [`Effect::ReadLog`].
     LogRead { ticket: Ticket, outcome: Result<LogPage, Refusal> },
-    /// The answer to [`Effect::FindMerge`]: the merge entry, or none.
-    MergeFound { ticket: Ticket, outcome: Result<Option<Entry>, Refusal> },
     /// The answer to [`Effect::FindStart`]: the number.
     StartFound { ticket: Ticket, outcome: Result<u64, Refusal> },
     /// The answer to [`Effect::FindJunctions`], in order.
     JunctionsFound { ticket: Ticket, outcome: Result<Vec<Junction>, Refusal> },
     /// The answer to [`Effect::Claim`].
-    Claimed { attempt: u64, outcome: SubmitReply },
+    Claimed { attempt: u64, outcome: Box<SubmitReply> },
 
     /// A gateway attaches.
     Attach { link: LinkId, position: Option<Position>, user_ids: Vec<i64>, standby: bool },
@@ -109,7 +107,7 @@ pub enum Input {
     /// A structural change is asked for.
     Mutate { ticket: Ticket, request: Box<MutateRequest> },
     /// The answer to [`Effect::Submit`].
-    Submitted { ticket: Ticket, outcome: SubmitReply },
+    Submitted { ticket: Ticket, outcome: Box<SubmitReply> },
     /// The user's own bucket knows about this entry's membership.
     MembershipFed { log: String, number: u64 },
 
@@ -171,8 +169,6 @@ pub enum Effect {
     OpenFeed { epoch: u64, log: String, from: u64 },
     /// Read a page of a log.
     ReadLog { ticket: Ticket, log: String, from: u64 },
-    /// Find the guild's latest merge entry in its bucket's log.
-    FindMerge { ticket: Ticket, bucket_log: String },
     /// Find the last number of a guild's own log that is not younger than this: where its present stay begins.
     FindStart { ticket: Ticket, log: String, after_us: i64 },
     /// Find the guild's splits and merges after a position, and the split it names. Refused as behind retention when the position itself
@@ -181,7 +177,14 @@ pub enum Effect {
     /// Submit the claim.
     Claim { attempt: u64, request: Box<SubmitRequest> },
     /// Build a snapshot off the loop.
-    BuildSnapshot { link: LinkId, ticket: Ticket, view: Box<GuildView>, user_ids: Vec<i64>, position: Position, term: u64 },
+    BuildSnapshot {
+        link: LinkId,
+        ticket: Ticket,
+        view: Box<GuildView>,
+        user_ids: Vec<i64>,
+        position: Position,
+        term: u64,
+    },
     /// Look members up off the loop and send them.
     SendMembers { link: LinkId, view: Box<GuildView>, user_ids: Vec<i64> },
     /// Send a frame; `paced` asks for [`Input::Drained`] once it left the queue.

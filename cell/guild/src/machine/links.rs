@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use cell_proto::v1::link_down::Kind;
 use cell_proto::v1::{
-    AttachRefused, GuildEvent, GuildEvents, GuildSnapshot, LinkDown, MemberInfo, Moved, Position, Reason, Refusal, Typing,
+    AttachRefused, GuildEvent, GuildEvents, GuildSnapshot, LinkDown, MemberInfo, Moved, Position, Reason, Refusal,
+    Typing,
 };
 
 use super::input::{Effect, LinkId, Now, Pressure, Ticket, Whereto};
@@ -76,8 +77,11 @@ impl GuildActor {
 
     /// Begins to send what follows the link's position, when this node owns the guild.
     pub(super) fn serve(&mut self, link: LinkId) {
-        if !self.is_owner() || !self.is_loaded() {
+        if !self.is_serving() {
             return;
+        }
+        if self.view.deleted {
+            return self.refuse_link(link, Refusal::new(Reason::NotFound, "guild was deleted"));
         }
         let position = match self.links.get(&link).map(|link| &link.phase) {
             Some(Phase::Waiting { position, .. }) => position.clone(),
@@ -176,7 +180,7 @@ impl GuildActor {
     }
 
     pub(super) fn interest(&mut self, link: LinkId, add: Vec<i64>, remove: &[i64], sessions: i32) {
-        let loaded = self.is_loaded() && self.is_owner();
+        let loaded = self.is_serving();
         let Some(state) = self.links.get_mut(&link) else { return };
         state.sessions = sessions.max(0);
         for user_id in remove {

@@ -75,7 +75,12 @@ impl Members {
     /// Members with a user id above `after`, in rising order.
     pub fn after(&self, after: i64) -> impl Iterator<Item = &Arc<Member>> {
         let first = self.chunk_of(after);
-        self.chunks.iter().skip(first).flat_map(|chunk| chunk.iter()).filter(move |slot| slot.0 > after).map(|slot| &slot.1)
+        self.chunks
+            .iter()
+            .skip(first)
+            .flat_map(|chunk| chunk.iter())
+            .filter(move |slot| slot.0 > after)
+            .map(|slot| &slot.1)
     }
 
     /// All members in rising order of user id.

@@ -7,8 +7,8 @@ mod input;
 mod judge;
 mod limits;
 mod links;
-mod memberships;
 mod members;
+mod memberships;
 mod mutations;
 mod ownership;
 mod replay;
@@ -20,7 +20,7 @@ mod walk;
 use std::collections::BTreeMap;
 
 use cell_proto::unit::Unit;
-use cell_proto::v1::{Position, Reason, Refusal, Route};
+use cell_proto::v1::{Entry, Position, Reason, Refusal, Route};
 
 pub use input::{Effect, Input, Junction, LinkId, Loaded, LogPage, Now, Pressure, Reply, Ticket, Whereto};
 pub use judge::{Judging, judge};
@@ -37,6 +37,12 @@ use mutations::Mutations;
 use ownership::Standing;
 use ring::Ring;
 use runs::ReachWaiter;
+
+/// How often the feed is acknowledged at most, in milliseconds.
+const ACKNOWLEDGE_EVERY_MS: u64 = 5_000;
+
+/// How long it is remembered that a guild does not exist, in milliseconds.
+const MISSING_IDLE_MS: u64 = 2_000;
 
 /// Who an actor is.
 #[derive(Clone, Debug)]
@@ -71,6 +77,10 @@ pub struct GuildActor {
     view: GuildView,
     ring: Ring,
     follow: Follow,
+    /// Why the guild could not be read, when trying again would not help.
+    missing: Option<Refusal>,
+    /// The merge that ends the stay in the guild's own log, while the rest of that stay is read.
+    merge_ahead: Option<Entry>,
     epoch: u64,
 
     standing: Standing,
@@ -87,6 +97,7 @@ pub struct GuildActor {
     memberships: Memberships,
     pressure: Pressure,
     last_used_ms: u64,
+    acknowledged_ms: Option<u64>,
     next_ticket: Ticket,
     out: Vec<Effect>,
 }
@@ -108,6 +119,8 @@ impl GuildActor {
             ring: Ring::new(limits.ring, base.clone()),
             at: base,
             follow: Follow::Absent { retry_at_ms: 0 },
+            missing: None,
+            merge_ahead: None,
             epoch: 0,
             standing: Standing::Follower,
             wanted: false,
@@ -122,6 +135,7 @@ impl GuildActor {
             memberships: Memberships::default(),
             pressure: Pressure::Calm,
             last_used_ms: now.mono_ms,
+            acknowledged_ms: None,
             next_ticket: 0,
             out: Vec::new(),
         }
@@ -137,10 +151,9 @@ impl GuildActor {
             Input::Feed { epoch, entries, last, term } => self.fed(epoch, entries, last, term, now),
             Input::FeedEnded { epoch, refusal } => self.feed_ended(epoch, refusal),
             Input::LogRead { ticket, outcome } => self.log_read(ticket, outcome, now),
-            Input::MergeFound { ticket, outcome } => self.merge_found(ticket, outcome, now),
             Input::StartFound { ticket, outcome } => self.start_found(ticket, outcome),
-            Input::JunctionsFound { ticket, outcome } => self.junctions_found(ticket, outcome),
-            Input::Claimed { attempt, outcome } => self.claimed(attempt, outcome, now),
+            Input::JunctionsFound { ticket, outcome } => self.junctions_found(ticket, outcome, now),
+            Input::Claimed { attempt, outcome } => self.claimed(attempt, *outcome, now),
             Input::Attach { link, position, user_ids, standby } => self.attach(link, position, user_ids, standby, now),
             Input::Detach { link } => self.detach(link, now),
             Input::Interest { link, add, remove, sessions } => self.interest(link, add, &remove, sessions),
@@ -149,7 +162,7 @@ impl GuildActor {
             Input::Drained { link } => self.drained(link),
             Input::SnapshotBuilt { link, ticket, snapshot } => self.snapshot_built(link, ticket, *snapshot),
             Input::Mutate { ticket, request } => self.mutate(ticket, *request, now),
-            Input::Submitted { ticket, outcome } => self.submitted(ticket, outcome, now),
+            Input::Submitted { ticket, outcome } => self.submitted(ticket, *outcome, now),
             Input::MembershipFed { log, number } => self.memberships.fed(&log, number),
             Input::Warm { ticket, run_id } => self.warm(ticket, run_id, now),
             Input::AnnounceStandby { ticket, run_id, target } => self.announce_standby(ticket, run_id, target),
@@ -186,7 +199,8 @@ impl GuildActor {
     /// In how many milliseconds the next [`Input::Tick`] is due: soon while something waits, else once a second.
     pub fn tick_in_ms(&self) -> u64 {
         let claiming = self.wanted && !self.is_owner();
-        let waiting = claiming || !self.reaches.is_empty() || !self.mutations.is_empty() || !self.memberships.is_empty();
+        let waiting =
+            claiming || !self.reaches.is_empty() || !self.mutations.is_empty() || !self.memberships.is_empty();
         if waiting { 50 } else { 1000 }
     }
 
@@ -216,14 +230,18 @@ impl GuildActor {
         self.expire_reaches(now);
         self.expire_waiting_links(now);
         self.expire_mutations(now);
-        self.acknowledge_feed();
+        self.acknowledge_feed(now);
         self.stop_when_idle(now);
     }
 
-    fn acknowledge_feed(&mut self) {
-        if self.is_owner()
+    /// Seldom: an acknowledgement is a write, and only retention waits for it.
+    fn acknowledge_feed(&mut self, now: Now) {
+        let due = self.acknowledged_ms.is_none_or(|last| now.mono_ms.saturating_sub(last) >= ACKNOWLEDGE_EVERY_MS);
+        if due
+            && self.is_owner()
             && let Some((log, number)) = self.memberships.acknowledge(&self.log, self.applied)
         {
+            self.acknowledged_ms = Some(now.mono_ms);
             self.out.push(Effect::AckFeed { log, number });
         }
     }
@@ -237,7 +255,11 @@ impl GuildActor {
             || !self.memberships.is_empty();
         if busy {
             self.last_used_ms = now.mono_ms;
-        } else if now.mono_ms.saturating_sub(self.last_used_ms) >= self.limits.idle_ms {
+            return;
+        }
+        // A guild that does not exist takes up no place for long.
+        let idle_ms = if self.missing.is_some() { MISSING_IDLE_MS } else { self.limits.idle_ms };
+        if now.mono_ms.saturating_sub(self.last_used_ms) >= idle_ms {
             self.out.push(Effect::Stop);
         }
     }

@@ -6,12 +6,14 @@ use std::sync::Arc;
 
 use cell_proto::v1::change::Kind;
 use cell_proto::v1::submit_reply::Outcome;
-use cell_proto::v1::{Change, Committed, Entry, GuildEvent, MutateRequest, Reason, Refusal, SubmitReply, SubmitRequest};
+use cell_proto::v1::{
+    Change, Committed, Entry, GuildEvent, MutateRequest, Reason, Refusal, SubmitReply, SubmitRequest,
+};
 
+use super::GuildActor;
 use super::input::{Effect, Now, Reply, Ticket, Whereto};
 use super::judge::{Judging, judge};
 use super::members::user_id_of;
-use super::GuildActor;
 
 /// Changes on their way, and the answers kept for retries.
 #[derive(Debug, Default)]
@@ -90,7 +92,7 @@ impl GuildActor {
 
     /// Starts what may start.
     pub(super) fn pump_mutations(&mut self, now: Now) {
-        if !self.is_owner() || !self.is_loaded() {
+        if !self.is_serving() {
             return;
         }
         while let Some((_, request)) = self.mutations.queue.front() {
@@ -181,9 +183,9 @@ impl GuildActor {
     pub(super) fn echoed(&mut self, event: &Arc<GuildEvent>, sequence: u64) {
         let Some(entry) = event.entry.as_ref().filter(|entry| is_structural(entry)) else { return };
         self.mutations.remember(&entry.operation_id, sequence, self.limits.remembered_operations);
-        self.mutations.in_flight.retain(|_, other| {
-            other.committed_at_ms.is_none() || other.operation_id != entry.operation_id
-        });
+        self.mutations
+            .in_flight
+            .retain(|_, other| other.committed_at_ms.is_none() || other.operation_id != entry.operation_id);
     }
 
     pub(super) fn refuse_mutations(&mut self, refusal: &Refusal) {

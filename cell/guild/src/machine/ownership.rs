@@ -5,8 +5,8 @@ use cell_proto::v1::change::Kind;
 use cell_proto::v1::{Change, GuildClaimed, Reason, Refusal, Route, SubmitReply, SubmitRequest, submit_reply::Outcome};
 use sha2::{Digest, Sha256};
 
-use super::input::{Effect, Now, Reply, Whereto};
 use super::GuildActor;
+use super::input::{Effect, Now, Reply, Whereto};
 
 /// How long one claim may take, in milliseconds.
 const CLAIM_DEADLINE_MS: i64 = 5_000;
@@ -86,8 +86,14 @@ impl GuildActor {
         let guild_term = *guild_term;
         match outcome.outcome {
             Some(Outcome::Committed(committed)) => {
-                let at = committed.position.map_or(0, |position| position.number);
-                self.become_owner(guild_term, at, now);
+                let at = committed.position.unwrap_or_default();
+                let elsewhere = !at.log.is_empty() && at.log != self.log && self.log != self.own_log();
+                self.become_owner(guild_term, at.number, now);
+                if elsewhere {
+                    // The guild was split out unseen: the feed of its bucket may never say so.
+                    self.log = at.log;
+                    self.start_load();
+                }
             }
             Some(Outcome::Refusal(refusal)) => self.claim_refused(refusal, now),
             None => self.claim_refused(Refusal::new(Reason::UnknownOutcome, "the data owner's answer is empty"), now),
@@ -112,7 +118,8 @@ impl GuildActor {
     }
 
     pub(super) fn retry_claim(&mut self, now: Now) {
-        if self.wanted && self.standing == Standing::Follower && self.is_loaded() && now.mono_ms >= self.claim_after_ms {
+        if self.wanted && self.standing == Standing::Follower && self.is_loaded() && now.mono_ms >= self.claim_after_ms
+        {
             self.claim_after_ms = now.mono_ms + CLAIM_RETRY_MS;
             if self.run.is_some() && !self.takeovers.is_empty() {
                 return self.claim(now);
@@ -144,7 +151,6 @@ impl GuildActor {
             return self.refuse_everyone(&self.not_owner(None));
         }
         self.standing = Standing::Owner { guild_term };
-        self.view.guild_term = guild_term;
         self.counters.claims += 1;
         self.last_used_ms = now.mono_ms;
         self.memberships.reset();
@@ -154,6 +160,18 @@ impl GuildActor {
         }
         self.serve_all();
         self.pump_mutations(now);
+    }
+
+    /// Whether gateways are served: this node owns the guild, and its own claim is applied. So what it says stands after the claim, in the
+    /// guild's present stay in its log.
+    pub(super) fn is_serving(&self) -> bool {
+        self.is_loaded() && self.held_guild_term().is_some_and(|held| self.view.guild_term >= held)
+    }
+
+    /// The state was read anew, maybe in another stay of the guild in its log: it is claimed anew before anybody is served from it.
+    pub(super) fn give_up_claim(&mut self) {
+        self.wanted = self.wanted || self.is_owner();
+        self.standing = Standing::Follower;
     }
 
     /// Somebody else owns the guild: the gateways are told where it went, and nothing more is judged here.

@@ -45,19 +45,7 @@ pub struct Ring {
 impl Ring {
     /// Empty: what follows `base` will be pushed.
     pub fn new(limits: RingLimits, base: Position) -> Self {
-        Self {
-            limits,
-            base,
-            untouched: true,
-            first: 0,
-            items: VecDeque::new(),
-            bytes: 0,
-        }
-    }
-
-    /// The position just before the first entry kept.
-    pub fn base(&self) -> &Position {
-        &self.base
+        Self { limits, base, untouched: true, first: 0, items: VecDeque::new(), bytes: 0 }
     }
 
     /// The sequence number the next pushed entry gets.

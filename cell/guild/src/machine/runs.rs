@@ -3,10 +3,10 @@
 
 use cell_proto::v1::{InspectGuildReply, Position, ReachReply, Reason, Refusal, Route, RunReply, WarmReply};
 
+use super::GuildActor;
 use super::input::{Effect, LinkId, Now, Reply, Ticket, Whereto};
 use super::links::Phase;
 use super::ownership::Standing;
-use super::GuildActor;
 
 /// A caller that waits until everything up to a number is here.
 #[derive(Clone, Debug)]
@@ -160,8 +160,10 @@ impl GuildActor {
 
     pub(super) fn copy_view(&mut self, ticket: Ticket, now: Now) {
         self.last_used_ms = now.mono_ms;
-        let view = if self.is_owner() && self.is_loaded() {
+        let view = if self.is_serving() {
             Ok(Box::new(self.view.clone()))
+        } else if let Some(refusal) = self.missing.clone() {
+            Err(refusal)
         } else {
             Err(Refusal::new(Reason::Wait, "the guild is being taken over; retry").retry_after_ms(50))
         };

@@ -10,8 +10,8 @@ mod world;
 use cell_proto::v1::change::Kind;
 use cell_proto::v1::link_down::Kind as Down;
 use cell_proto::v1::{
-    Change, Channel, Committed, Entry, Guild, GuildEvent, GuildSnapshot, Invite, LinkDown, Member, Message, MessageCreated,
-    MutateRequest, Position, Refusal, Role, SubmitReply, User, submit_reply::Outcome,
+    Change, Channel, Committed, Entry, Guild, GuildEvent, GuildSnapshot, Invite, LinkDown, Member, Message,
+    MessageCreated, MutateRequest, Position, Refusal, Role, SubmitReply, User, submit_reply::Outcome,
 };
 use cell_runtime::policy::bits;
 
@@ -85,8 +85,15 @@ pub(super) fn entry(number: u64, kind: Kind) -> Entry {
 }
 
 pub(super) fn message(number: u64) -> Entry {
-    let message = Message { id: i64::try_from(number).unwrap(), guild_id: GUILD, channel_id: CHANNEL, ..Message::default() };
+    let message =
+        Message { id: i64::try_from(number).unwrap(), guild_id: GUILD, channel_id: CHANNEL, ..Message::default() };
     entry(number, Kind::MessageCreated(MessageCreated { message: Some(message) }))
+}
+
+/// The entry of a claim.
+pub(super) fn claim_entry(number: u64, node: &str, guild_term: u64) -> Entry {
+    let claimed = cell_proto::v1::GuildClaimed { guild_id: GUILD, node: node.into(), guild_term };
+    entry(number, Kind::GuildClaimed(claimed))
 }
 
 pub(super) fn identity(node: &str) -> Identity {
@@ -106,7 +113,7 @@ pub(super) fn loaded_actor(log: &str, limits: Limits) -> GuildActor {
 /// The same, and the claim is committed as entry 11, not fed yet.
 pub(super) fn owner(log: &str, limits: Limits) -> GuildActor {
     let mut actor = loaded_actor(log, limits);
-    actor.handle(Input::Claimed { attempt: 1, outcome: committed(log, 11, None) }, now(0));
+    actor.handle(Input::Claimed { attempt: 1, outcome: Box::new(committed(log, 11, None)) }, now(0));
     assert!(actor.is_owner());
     actor
 }

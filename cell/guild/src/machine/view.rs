@@ -48,7 +48,8 @@ impl GuildView {
                 self.guild = created.guild.clone().unwrap_or_default();
                 self.guild.policy_version = self.guild.policy_version.max(version);
                 self.roles = Arc::new(created.roles.iter().map(|role| (role.id, role.clone())).collect());
-                self.channels = Arc::new(created.channels.iter().map(|channel| (channel.id, channel.clone())).collect());
+                self.channels =
+                    Arc::new(created.channels.iter().map(|channel| (channel.id, channel.clone())).collect());
                 self.deleted = false;
                 return created.owner.as_ref().and_then(|owner| self.put_member(owner.clone(), entry));
             }
@@ -89,17 +90,23 @@ impl GuildView {
                 Arc::make_mut(&mut self.invites).remove(&deleted.code);
             }
             Kind::GuildClaimed(claimed) => self.guild_term = self.guild_term.max(claimed.guild_term),
-            Kind::UserCreated(_) | Kind::UserGuildAdded(_) | Kind::UserGuildRemoved(_) | Kind::Split(_) | Kind::Merge(_) => {}
+            Kind::UserCreated(_)
+            | Kind::UserGuildAdded(_)
+            | Kind::UserGuildRemoved(_)
+            | Kind::Split(_)
+            | Kind::Merge(_) => {}
             Kind::MessageCreated(_) | Kind::MessageEdited(_) | Kind::MessageDeleted(_) => {}
         }
         None
     }
 
     fn apply_member(&mut self, put: &MemberPut, entry: &Entry) -> Option<Membership> {
-        if put.joined && !put.invite_code.is_empty() && self.invites.contains_key(&put.invite_code) {
-            if let Some(invite) = Arc::make_mut(&mut self.invites).get_mut(&put.invite_code) {
-                invite.uses = invite.uses.saturating_add(1).max(put.invite_uses);
-            }
+        let used = put.joined && self.invites.contains_key(&put.invite_code);
+        if let Some(invite) = Some(&mut self.invites)
+            .filter(|_| used)
+            .and_then(|invites| Arc::make_mut(invites).get_mut(&put.invite_code))
+        {
+            invite.uses = invite.uses.saturating_add(1).max(put.invite_uses);
         }
         let joined = self.put_member(put.member.clone()?, entry);
         joined.filter(|_| put.joined)
@@ -125,7 +132,11 @@ impl GuildView {
             guild: Some(self.guild.clone()),
             channels: self.channels.values().cloned().collect(),
             roles: self.roles.values().cloned().collect(),
-            members: user_ids.iter().filter_map(|id| self.members.get(*id)).map(|member| Member::clone(member)).collect(),
+            members: user_ids
+                .iter()
+                .filter_map(|id| self.members.get(*id))
+                .map(|member| Member::clone(member))
+                .collect(),
             member_count: self.member_count(),
             position: Some(position),
             term,

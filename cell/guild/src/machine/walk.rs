@@ -173,17 +173,17 @@ impl GuildActor {
         // No entry of the guild lies between what is delivered and what is read, so in the last stay either is as good.
         let located = || self.ring.locate(&walk.delivered).or_else(|| self.ring.locate(&walk.read));
         match if crossings_left { None } else { located() } {
-            Some(sequence) => self.reach_memory(link, walk, sequence, events),
+            Some(sequence) => self.reach_memory(link, walk.delivered, sequence, events),
             None => self.send_and_read_on(link, walk, events),
         }
     }
 
-    fn reach_memory(&mut self, link: LinkId, walk: Box<Walk>, sequence: u64, events: Vec<GuildEvent>) {
+    fn reach_memory(&mut self, link: LinkId, at: Position, sequence: u64, events: Vec<GuildEvent>) {
         if events.is_empty() {
             return self.continue_from_memory(link, sequence);
         }
         if let Some(state) = self.links.get_mut(&link) {
-            state.phase = Phase::Pausing(Next::Memory { sequence, at: walk.delivered });
+            state.phase = Phase::Pausing(Next::Memory { sequence, at });
             self.send_events(link, events, true);
         }
     }

@@ -166,10 +166,9 @@ impl Directory {
     /// # Errors
     /// [`DirectoryError::Unavailable`].
     pub async fn connect(&self) -> Result<Client, DirectoryError> {
-        let options = ConnectOptions::new()
-            .with_connect_timeout(Duration::from_secs(2))
-            .with_timeout(REQUEST_TIMEOUT)
-            .with_keep_alive(Duration::from_secs(3), Duration::from_secs(3));
+        // No HTTP/2 pings: etcd closes connections that ping more often than every 5 s. The watch and the lease each have a beat of
+        // their own that must be answered.
+        let options = ConnectOptions::new().with_connect_timeout(Duration::from_secs(2)).with_timeout(REQUEST_TIMEOUT);
         Client::connect(&self.0.config.endpoints, Some(options)).await.map_err(|error| self.unavailable(error))
     }
 

@@ -9,6 +9,9 @@ use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode};
 use crate::StoreError;
 use crate::engine::{Change, Kv, Scan, Space, Visit};
 
+/// What a keyspace holds in memory before it is written out; six of them, each at most twice this while one is being written.
+const MEMTABLE_BYTES: u64 = 16 << 20;
+
 pub(super) struct Disk {
     database: Database,
     keyspaces: HashMap<Space, Keyspace>,
@@ -31,8 +34,9 @@ impl Disk {
             .open()
             .map_err(failed)?;
         let mut keyspaces = HashMap::new();
+        let options = || KeyspaceCreateOptions::default().max_memtable_size(MEMTABLE_BYTES);
         for (space, name) in Space::ALL {
-            let keyspace = database.keyspace(name, KeyspaceCreateOptions::default).map_err(failed)?;
+            let keyspace = database.keyspace(name, options).map_err(failed)?;
             keyspaces.insert(space, keyspace);
         }
         Ok(Self { database, keyspaces, broken: AtomicBool::new(false) })

@@ -7,7 +7,7 @@ use cell_proto::v1::{
 };
 use prost::Message;
 
-use super::{ANSWER_BYTES, Change, Kv, Scan, Space, keys};
+use super::{ANSWER_BYTES, Change, Kv, SMALL_BODY, Scan, Space, keys};
 use crate::{Reply, StoreError};
 
 type Outcome = Result<(Reply, Vec<Change>), StoreError>;
@@ -136,11 +136,15 @@ pub(super) fn read_segment(kv: &dyn Kv, request: &ReadSegmentRequest) -> Outcome
         };
         let mut bytes = 0;
         kv.scan(scan, &mut |_, value| {
-            bytes += value.len();
+            let mut entry: StoredEntry = decode(value)?;
+            if entry.number < request.bodies_from && entry.body.len() > SMALL_BODY {
+                entry.body = Vec::new();
+            }
+            bytes += entry.encoded_len();
             if !entries.is_empty() && bytes > ANSWER_BYTES {
                 return Ok(false);
             }
-            entries.push(decode(value)?);
+            entries.push(entry);
             Ok(entries.len() < limit)
         })?;
     }

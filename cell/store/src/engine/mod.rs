@@ -15,6 +15,9 @@ pub const FORMAT: u32 = 1;
 /// The most bytes of entries or rows in one answer; a reader goes on from where it stopped.
 pub const ANSWER_BYTES: usize = 8 * 1024 * 1024;
 
+/// Bodies up to this many bytes come even where bodies are left out.
+pub const SMALL_BODY: usize = 128;
+
 /// Which kind of thing a key names.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Space {

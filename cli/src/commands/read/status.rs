@@ -72,8 +72,8 @@ pub async fn run(_args: StatusArgs, global: &Global) -> Result<Exit, CommandErro
 
 fn waits(kind: Kind, object: &Value) -> Option<(String, String)> {
     let why = blocked::of_resource(object);
-    // A running move waits for its own steps: that is work, not trouble, unless it is stalled.
+    // A running move, and a guild under way, wait for their own steps: that is work, not trouble, unless they are stalled.
     let stalled = blocked::condition_status(object, "Stalled") == "True";
-    let counts = why != blocked::NOTHING && (kind != Kind::Moves || stalled);
+    let counts = why != blocked::NOTHING && (!matches!(kind, Kind::Moves | Kind::Guilds) || stalled);
     counts.then(|| (format!("{}/{}", kind.singular().to_lowercase(), name_of(object)), why))
 }

@@ -1,6 +1,7 @@
 //! `cellctl sandbox up`: preflight, programs, network, processes, objects, ready. Every step leaves alone what is so already, so that
 //! running it again finishes what was interrupted, and brings back what a power cut ended.
 
+use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use clap::Args;
@@ -11,7 +12,8 @@ use crate::exit::{CommandError, Exit};
 use crate::progress::Progress;
 use crate::sandbox::launch::Launcher;
 use crate::sandbox::network::{self, MAX_NODES, Network};
-use crate::sandbox::state::{Settings, StateDir};
+use crate::sandbox::process::written_ms;
+use crate::sandbox::state::{Ports, Settings, StateDir};
 use crate::sandbox::{install, preflight, programs, ready};
 
 const READY_TIMEOUT: Duration = Duration::from_secs(180);
@@ -75,7 +77,7 @@ pub async fn up(
     let settings = settings(state, order, network, progress)?;
     let launcher = Launcher { state, network, settings: &settings, programs: &programs, progress };
     let connection = launcher.start().await?;
-    install::install(&connection.client, network, &settings).await?;
+    install::install(&connection.client, network, &settings, written_ms(&programs.operator)).await?;
     ready::wait(&connection.client, state, settings.nodes, timeout, progress).await
 }
 
@@ -102,13 +104,19 @@ fn settings(
         }
         return Ok(settings);
     }
-    let port = |ports: [u16; 3]| {
-        network::first_free_port(network.control_address(), &ports).ok_or_else(|| {
-            let reason = format!("ports {ports:?} are all in use on {}", network.control_address());
+    let port = |address: Ipv4Addr, ports: [u16; 3]| {
+        network::first_free_port(address, &ports).ok_or_else(|| {
+            let reason = format!("ports {ports:?} are all in use on {address}");
             CommandError::refused("port", reason, "stop what listens there (ss -ltnp)")
         })
     };
-    let settings = Settings::new(order.name, order.nodes, port([2379, 12_379, 22_379])?, port([6443, 16_443, 26_443])?);
+    let control = network.control_address();
+    let ports = Ports {
+        etcd: port(control, [2379, 12_379, 22_379])?,
+        kubernetes: port(control, [6443, 16_443, 26_443])?,
+        entry: port(network.node_address(1), [30_080, 30_081, 30_082])?,
+    };
+    let settings = Settings::new(order.name, order.nodes, ports);
     state.write_settings(&settings).map_err(from_state)?;
     Ok(settings)
 }

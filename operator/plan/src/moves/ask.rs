@@ -39,7 +39,7 @@ fn next(record: &mut Record, context: &Context) -> Next {
         Step::Warm | Step::Standby => warm(record),
         Step::Measure | Step::Prove | Step::Switch | Step::Settle | Step::Failover => switch(record),
         Step::TakeOver | Step::PointAway => take_over(record),
-        Step::Forget | Step::AbortForget => forget(record, context.now_ms),
+        Step::Forget | Step::Release | Step::AbortForget => forget(record, context.now_ms),
         Step::Merge => merge(record, context.now_ms),
         Step::AbortFence => fence(record, context.now_ms),
     }
@@ -180,34 +180,32 @@ fn hold(record: &mut Record, now_ms: i64) -> Next {
     Next::Skip
 }
 
-/// The side that gives up: the source of a completed run, the target of an aborted or rolled back one.
+/// First the side that gives up (the source of a completed run, the target of an undone one), then the side that serves, which only
+/// lets the run go.
 fn forget(record: &mut Record, now_ms: i64) -> Next {
-    let aborting = record.step == Step::AbortForget;
-    let cell = if aborting { record.spec.to.clone() } else { record.source().to_owned() };
+    let aborting = record.direction == Direction::Forward && !record.is_committed();
+    let serving = if aborting { record.spec.from.clone() } else { record.target().to_owned() };
+    let cell = match record.step {
+        Step::Release => serving,
+        Step::AbortForget => record.spec.to.clone(),
+        _ => record.source().to_owned(),
+    };
     match record.subject().cloned() {
         Some(Subject::Guild { guild_id, log, .. })
             if !aborting || record.units.get(record.cursor).is_some_and(|unit| unit.warmed) =>
         {
-            Next::Ask(Request::Forget { guild_id, log, cell })
+            return Next::Ask(Request::Forget { guild_id, log, cell });
         }
         Some(_) => {
             record.cursor += 1;
             record.go(record.step);
-            Next::Skip
         }
-        None if aborting => {
-            undo::finish_abort(record, now_ms);
-            Next::Skip
-        }
-        None if record.direction == Direction::Back => {
-            record.finish(Outcome::RolledBack, now_ms);
-            Next::Skip
-        }
-        None => {
-            record.go_first(Step::Merge);
-            Next::Skip
-        }
+        None if record.step != Step::Release => record.go_first(Step::Release),
+        None if aborting => undo::finish_abort(record, now_ms),
+        None if record.direction == Direction::Back => record.finish(Outcome::RolledBack, now_ms),
+        None => record.go_first(Step::Merge),
     }
+    Next::Skip
 }
 
 fn merge(record: &mut Record, now_ms: i64) -> Next {

@@ -226,7 +226,7 @@ fn done(record: &mut Record, now_ms: i64) {
         Step::Standby => next_subject(record, Step::Warm),
         Step::TakeOver => record.go(Step::PointAway),
         Step::PointAway => next_subject(record, Step::Measure),
-        Step::Forget | Step::AbortForget | Step::Merge => next_subject(record, record.step),
+        Step::Forget | Step::Release | Step::AbortForget | Step::Merge => next_subject(record, record.step),
         _ => {}
     }
 }
@@ -255,7 +255,7 @@ fn refused(record: &mut Record, now_ms: i64, refusal: &Refusal<'_>) {
     match (record.step, refusal.kind) {
         (Step::Switch, kind) if kind != RefusalKind::Permanent => refused_switch(record, now_ms, refusal),
         (Step::Prove, RefusalKind::Missing | RefusalKind::Stale) => rewarm(record, now_ms, refusal),
-        (Step::Forget | Step::AbortForget | Step::Standby | Step::PointAway, RefusalKind::Missing) => {
+        (Step::Forget | Step::Release | Step::AbortForget | Step::Standby | Step::PointAway, RefusalKind::Missing) => {
             done(record, now_ms)
         }
         (Step::Validate | Step::ValidateBucket | Step::Split | Step::Warm, RefusalKind::Permanent) => {
@@ -295,7 +295,8 @@ fn rewarm(record: &mut Record, now_ms: i64, refusal: &Refusal<'_>) {
 
 /// Tries again later; gives a courtesy up after a few tries.
 fn failed(record: &mut Record, now_ms: i64, hint_ms: u32, reason: &str, message: &str) {
-    let courtesy = matches!(record.step, Step::Forget | Step::AbortForget | Step::Standby | Step::PointAway);
+    let courtesy =
+        matches!(record.step, Step::Forget | Step::Release | Step::AbortForget | Step::Standby | Step::PointAway);
     if courtesy && record.attempt + 1 >= Tuning::COURTESY_TRIES {
         done(record, now_ms);
     } else {

@@ -95,6 +95,8 @@ pub enum Step {
     Hold,
     /// The source forgets.
     Forget,
+    /// The side that serves lets the run go, so that another may begin.
+    Release,
     /// Merges the guild into its bucket.
     Merge,
     /// An abort makes a switch impossible that may still be under way.
@@ -220,7 +222,6 @@ impl Outcome {
 }
 
 /// Bounds of retries, the same for every run.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Tuning;
 
 impl Tuning {
@@ -230,8 +231,7 @@ impl Tuning {
     pub const LONGEST_PAUSE_MS: i64 = 5_000;
     /// A source without any live data service for this long is dead: its log is claimed. Several times a member's lease.
     pub const SOURCE_DEAD_AFTER_MS: i64 = 20_000;
-    /// After this long no switch sent before can still change a head whose owner kept its term: above the longest that a request
-    /// may be on its way plus the longest that an owner may hold admission closed.
+    /// After this long no switch sent before can change a head whose owner kept its term: longer than request and hold together.
     pub const SWITCH_OVER_AFTER_MS: i64 = 20_000;
     /// Tries of a request that only tidies up or speeds up, before the run goes on without it.
     pub const COURTESY_TRIES: u32 = 4;
@@ -321,6 +321,7 @@ impl Record {
         match (self.step, self.direction) {
             (Step::Done, _) => "Done",
             (Step::AbortFence | Step::AbortForget, _) => "Abort",
+            (Step::Release, Direction::Forward) if !self.is_committed() => "Abort",
             (_, Direction::Back) => "Rollback",
             (Step::Validate | Step::ValidateBucket, _) => "Validate",
             (Step::Split, _) => "Split",
@@ -330,7 +331,7 @@ impl Record {
             (Step::TakeOver | Step::PointAway, _) => "TakeOver",
             (Step::Hold, _) => "Hold",
             (Step::Merge, _) => "Merge",
-            (Step::Forget, _) => "Complete",
+            (Step::Forget | Step::Release, _) => "Complete",
         }
     }
 
@@ -338,7 +339,7 @@ impl Record {
     pub fn rollback_window(&self) -> RollbackWindow {
         let ending = self.outcome.is_some() || self.direction == Direction::Back;
         match self.step {
-            Step::Forget | Step::Merge | Step::Done => RollbackWindow::Over,
+            Step::Forget | Step::Release | Step::Merge | Step::Done => RollbackWindow::Over,
             _ if ending => RollbackWindow::Over,
             _ if !self.is_committed() => RollbackWindow::NotYet,
             _ => RollbackWindow::Open(self.hold_since_ms.map(|since| since + self.spec.rollback_window_ms)),

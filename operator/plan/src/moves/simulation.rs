@@ -37,6 +37,8 @@ pub(super) struct Fleet {
     pub last: u64,
     /// The owner lives and keeps its term when it is asked to claim anew.
     pub keeps_term: bool,
+    /// Cells whose guild node let the run go.
+    pub released: BTreeSet<(String, String)>,
 }
 
 pub(super) const RUN: &str = "run-1";
@@ -57,6 +59,7 @@ impl Fleet {
             asked: Vec::new(),
             last: 100,
             keeps_term: false,
+            released: BTreeSet::new(),
         }
     }
 
@@ -125,6 +128,12 @@ impl Fleet {
                 }
                 Ok(self.claim(log, cell))
             }
+            other => self.tidy(other),
+        }
+    }
+
+    fn tidy(&mut self, request: &Request) -> Result<Response, Response> {
+        match request {
             Request::TakeOver { log, to, .. } => {
                 self.alive(to, Role::Guild)?;
                 assert_eq!(&self.heads[log].cell, to, "a guild is claimed only where its head is");
@@ -134,8 +143,11 @@ impl Fleet {
             Request::PointAway { from, .. } => self.alive(from, Role::Guild).map(|()| Response::Done),
             Request::Forget { log, cell, .. } => {
                 self.alive(cell, Role::Guild)?;
-                assert_ne!(self.heads.get(log).map(|head| &head.cell), Some(cell), "the serving cell never forgets");
-                self.warm.remove(&(cell.clone(), log.clone()));
+                // An owner only lets the run go.
+                if self.heads.get(log).is_none_or(|head| head.cell != *cell) {
+                    self.warm.remove(&(cell.clone(), log.clone()));
+                }
+                self.released.insert((cell.clone(), log.clone()));
                 Ok(Response::Done)
             }
             Request::Merge { guild_id, cell, bucket } => {
@@ -146,6 +158,7 @@ impl Fleet {
                 head.merged = true;
                 Ok(Response::Done)
             }
+            other => unreachable!("{other:?} is asked of the heads"),
         }
     }
 
@@ -268,7 +281,7 @@ impl Run {
     }
 
     /// To the end; `false` when it still waits after many looks (it must say for what).
-    pub fn to_end(&mut self) -> bool {
+    pub fn end(&mut self) -> bool {
         let mut heard = None;
         for _ in 0..3_000 {
             heard = self.step(heard.as_ref());

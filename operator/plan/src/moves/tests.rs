@@ -13,7 +13,7 @@ use crate::checks::MoveRefusal;
 
 fn undisturbed(spec: Spec) -> Run {
     let mut run = Run::new(spec, 0);
-    assert!(run.to_end());
+    assert!(run.end());
     run
 }
 
@@ -33,8 +33,11 @@ fn a_guild_in_its_bucket_is_split_warmed_proven_switched_and_taken_over() {
         "TakeOver",
         "PointAway",
         "Forget",
+        "Forget",
     ];
     assert_eq!(run.fleet.asked, order);
+    let both = [("a", "g7"), ("b", "g7")].map(|(cell, log)| (cell.to_owned(), log.to_owned()));
+    assert_eq!(run.fleet.released, both.into(), "both sides let the run go, so that another may begin");
     assert_eq!(run.outcome(), "Completed");
     assert_eq!((run.fleet.head_cell_changes, run.fleet.splits), (1, 1));
     assert_eq!(run.fleet.owners["g7"], "b");
@@ -48,7 +51,7 @@ fn a_crash_after_any_request_reaches_the_same_end() {
     for after in 1..=calm.sent {
         let mut run = Run::new(guild_move(), 0);
         run.crash_after = Some(after);
-        assert!(run.to_end(), "crash after request {after}");
+        assert!(run.end(), "crash after request {after}");
         assert_eq!(run.stored.outcome, calm.stored.outcome, "crash after request {after}");
         assert_eq!(run.fleet.heads, calm.fleet.heads, "crash after request {after}");
         assert_eq!(run.fleet.owners, calm.fleet.owners, "crash after request {after}");
@@ -70,7 +73,7 @@ fn a_crash_after_any_request_of_an_aborted_or_rolled_back_run_reaches_the_same_e
                     heard = run.step(heard.as_ref());
                 }
                 run.wishes = wishes;
-                assert!(run.to_end(), "wish at {when}, crash after {after}: {:?}", run.stored.blocked_by);
+                assert!(run.end(), "wish at {when}, crash after {after}: {:?}", run.stored.blocked_by);
                 let home = if run.fleet.head_cell_changes == 1 { "b" } else { "a" };
                 if let Some(head) = run.fleet.heads.get("g7") {
                     assert_eq!(head.cell, home, "wish at {when}, crash after {after}");
@@ -128,7 +131,7 @@ fn a_dead_source_is_failed_over_by_a_claim() {
         heard = run.step(heard.as_ref());
     }
     run.fleet.dead.insert("a".into());
-    assert!(run.to_end());
+    assert!(run.end());
     assert_eq!(run.outcome(), "Completed");
     assert_eq!((run.fleet.heads["g7"].cell.as_str(), run.fleet.head_cell_changes), ("b", 1));
     assert!(run.fleet.asked.contains(&"Failover"));
@@ -138,7 +141,7 @@ fn a_dead_source_is_failed_over_by_a_claim() {
 fn a_dead_target_before_the_commit_point_is_waited_for_until_the_deadline() {
     let mut run = Run::new(guild_move(), 0);
     run.fleet.dead.insert("b".into());
-    assert!(run.to_end());
+    assert!(run.end());
     assert!(run.now_ms >= 120_000);
     match &run.stored.outcome {
         Some(Outcome::Aborted { reason, message }) => {
@@ -158,10 +161,10 @@ fn a_dead_target_after_the_commit_point_is_said_and_a_rollback_brings_the_unit_h
         heard = run.step(heard.as_ref());
     }
     run.fleet.dead.insert("b".into());
-    assert!(!run.to_end(), "only forward: it waits");
+    assert!(!run.end(), "only forward: it waits");
     assert!(run.stored.blocked_by.as_ref().unwrap().message.contains("cell b"), "{:?}", run.stored.blocked_by);
     run.wishes.rollback = true;
-    assert!(run.to_end());
+    assert!(run.end());
     assert_eq!(run.outcome(), "RolledBack");
     assert_eq!(run.fleet.heads["g7"].cell, "a");
 }
@@ -176,7 +179,7 @@ fn an_abort_is_possible_at_every_step_before_the_commit_point() {
         }
         run.wishes.abort = true;
         let committed_meanwhile = run.fleet.head_cell_changes > 0;
-        assert!(run.to_end());
+        assert!(run.end());
         if committed_meanwhile {
             assert_eq!(run.outcome(), "Completed", "after request {requests}");
         } else {
@@ -199,7 +202,7 @@ fn an_abort_waits_out_a_switch_whose_owner_keeps_its_term() {
     run.faults = Faults::default();
     (run.fleet.keeps_term, run.wishes.abort) = (true, true);
     let begun = run.now_ms;
-    assert!(run.to_end());
+    assert!(run.end());
     assert_eq!((run.outcome(), run.fleet.head_cell_changes), ("Aborted", 0));
     assert!(run.now_ms - begun >= 20_000, "it was waited until no switch could be under way");
 }
@@ -214,7 +217,7 @@ fn after_the_commit_point_an_abort_is_refused_with_the_reason() {
     run.wishes.abort = true;
     run.step(heard.as_ref());
     assert_eq!(run.stored.wish, Some(Wish::TooLateToAbort));
-    assert!(run.to_end());
+    assert!(run.end());
     assert_eq!(run.outcome(), "Completed");
 }
 
@@ -259,7 +262,7 @@ fn a_target_that_lost_its_warm_copy_is_warmed_again() {
         heard = run.step(heard.as_ref());
     }
     run.fleet.warm.clear();
-    assert!(run.to_end());
+    assert!(run.end());
     assert_eq!(run.outcome(), "Completed");
     assert_eq!(run.fleet.asked.iter().filter(|asked| **asked == "Warm").count(), 2);
 }
@@ -276,7 +279,7 @@ fn buckets_move_one_after_another_and_a_rollback_brings_all_back() {
         heard = run.step(heard.as_ref());
     }
     run.wishes.rollback = true;
-    assert!(run.to_end());
+    assert!(run.end());
     assert_eq!((run.outcome(), run.fleet.head_cell_changes), ("RolledBack", 4));
     assert!(run.fleet.heads.values().all(|head| head.cell == "a"));
     assert_eq!(run.stored.direction, Direction::Back);
@@ -295,7 +298,7 @@ fn a_half_switched_run_can_be_rolled_back_but_not_aborted() {
     heard = run.step(heard.as_ref());
     assert_eq!(run.stored.wish, Some(Wish::TooLateToAbort));
     drop(heard);
-    assert!(run.to_end());
+    assert!(run.end());
     assert_eq!(run.outcome(), "RolledBack");
     assert!(run.fleet.heads.values().all(|head| head.cell == "a"));
 }
@@ -305,22 +308,22 @@ fn a_released_guild_goes_to_its_buckets_cell_and_is_merged() {
     let mut run = Run::new(Spec { merge: true, from: "b".into(), to: "a".into(), ..guild_move() }, 0);
     let head = super::simulation::Head { cell: "b".into(), term: 9, merged: false };
     run.fleet.heads.insert("g7".into(), head);
-    assert!(run.to_end());
+    assert!(run.end());
     assert_eq!((run.outcome(), run.fleet.merges, run.fleet.head_cell_changes), ("Completed", 1, 1));
     let mut elsewhere = Run::new(Spec { merge: true, from: "b".into(), to: "c".into(), ..guild_move() }, 0);
     elsewhere.fleet.heads.insert("g7".into(), super::simulation::Head { cell: "b".into(), term: 9, merged: false });
-    assert!(elsewhere.to_end());
+    assert!(elsewhere.end());
     assert!(matches!(&elsewhere.stored.outcome, Some(Outcome::Refused { reason, .. }) if reason == "NotBucketCell"));
 }
 
 #[test]
 fn a_unit_that_is_elsewhere_or_unknown_is_refused_and_nothing_is_changed() {
     let mut elsewhere = Run::new(Spec { from: "c".into(), ..guild_move() }, 0);
-    assert!(elsewhere.to_end());
+    assert!(elsewhere.end());
     assert!(matches!(&elsewhere.stored.outcome, Some(Outcome::Refused { reason, .. }) if reason == "NotAtSource"));
     let unknown = Subject::Bucket { log: "b4000".into() };
     let mut run = Run::new(Spec { subjects: vec![unknown], ..guild_move() }, 0);
-    assert!(run.to_end());
+    assert!(run.end());
     assert!(matches!(&run.stored.outcome, Some(Outcome::Refused { reason, .. }) if reason == "NoHead"));
     assert_eq!((run.fleet.splits, run.fleet.head_cell_changes), (0, 0));
 }

@@ -34,7 +34,8 @@ pub(super) fn heed(record: &mut Record, context: &Context) {
 }
 
 fn is_undoing(record: &Record) -> bool {
-    record.direction == Direction::Back || matches!(record.step, Step::AbortFence | Step::AbortForget)
+    let releasing = record.step == Step::Release && !record.is_committed();
+    record.direction == Direction::Back || releasing || matches!(record.step, Step::AbortFence | Step::AbortForget)
 }
 
 /// Starts to undo a run that has no commit point behind it.

@@ -19,8 +19,8 @@ use crate::error::ReconcileError;
 use crate::names::{GUILD_LABEL, labels, manager};
 use crate::report::{Standing, announce, is_transition, time_of};
 
-/// How often a guild that may be promoted is looked at.
-const HEAT_PERIOD: Duration = Duration::from_secs(1);
+/// How often a guild that may be promoted is looked at: several times within its hold time.
+const HEAT_PERIOD: std::ops::RangeInclusive<u64> = 1..=5;
 const SOON: Duration = Duration::from_secs(2);
 
 /// One pass.
@@ -34,6 +34,10 @@ pub async fn reconcile(guild: &Guild, context: &Context) -> Result<Outcome, Reco
     }
     // observe (client required for heat only)
     let seen = observe::observe(guild, context).await?;
+    if seen.fleet.is_some() && !seen.is_known {
+        // Nothing is concluded, and nothing written, from a directory that was not read.
+        return Ok(Outcome::Waiting(SOON));
+    }
     // validate and plan (pure)
     let heat = wish::heat(guild, &seen);
     let wanted = wish::wish(guild, &seen, heat);
@@ -140,10 +144,13 @@ async fn report(
             announce(&context.recorder, guild, &standing, "Place").await;
         }
     }
-    let may_promote = guild.spec.promotion.as_ref().is_some_and(|promotion| promotion.auto);
-    Ok(match standing {
-        _ if may_promote => Outcome::Waiting(HEAT_PERIOD),
-        Standing::Reconciling(..) => Outcome::Waiting(SOON),
-        _ => Outcome::Settled,
+    let heat_period = guild.spec.promotion.as_ref().filter(|promotion| promotion.auto).map(|promotion| {
+        let seconds = u64::try_from(promotion.hold_for_seconds / 4).unwrap_or_default();
+        Duration::from_secs(seconds.clamp(*HEAT_PERIOD.start(), *HEAT_PERIOD.end()))
+    });
+    Ok(match (heat_period, standing) {
+        (Some(pause), _) => Outcome::Waiting(pause),
+        (None, Standing::Reconciling(..)) => Outcome::Waiting(SOON),
+        (None, _) => Outcome::Settled,
     })
 }

@@ -4,12 +4,10 @@ use cell_crds::condition::is_ready;
 use cell_crds::{Cell, Fleet, Guild, Move, MoveCause, MoveResult};
 use cell_plan::intent::{RunningMove, Situation, Wish};
 use cell_plan::promotion::Sample;
-use cell_proto::directory::Load;
 use cell_runtime::route::unit_of_guild;
 use kube::ResourceExt;
 
 use super::wish::move_name;
-use crate::automation;
 use crate::context::Context;
 use crate::error::ReconcileError;
 
@@ -24,6 +22,8 @@ pub(super) struct Seen {
     pub(super) finished: Vec<Move>,
     pub(super) promotions_running: usize,
     pub(super) paused: bool,
+    /// etcd has been read: what the directory does not know is not there.
+    pub(super) is_known: bool,
     pub(super) has_load: bool,
     pub(super) sample: Sample,
     pub(super) now_ms: i64,
@@ -47,6 +47,7 @@ pub(super) async fn observe(guild: &Guild, context: &Context) -> Result<Seen, Re
             .filter(|one| one.spec.cause == MoveCause::Promotion)
             .count(),
         paused: fleet.as_ref().is_some_and(|fleet| fleet.spec.paused),
+        is_known: false,
         has_load: false,
         sample: Sample::default(),
         now_ms: cell_runtime::unix_ms(),
@@ -54,6 +55,7 @@ pub(super) async fn observe(guild: &Guild, context: &Context) -> Result<Seen, Re
     };
     let Some(fleet) = &seen.fleet else { return Ok(seen) };
     let link = context.hub.link_to(&fleet.spec.etcd);
+    seen.is_known = link.directory.is_synced();
     if let Ok(guild_id) = guild.spec.guild_id.parse::<i64>() {
         let view = link.directory.view();
         let unit = unit_of_guild(&view, guild_id);
@@ -62,18 +64,11 @@ pub(super) async fn observe(guild: &Guild, context: &Context) -> Result<Seen, Re
     let cell = seen.current.as_ref().and_then(|name| seen.cells.iter().find(|cell| cell.name_any() == *name));
     seen.storage_cell = cell.map(|cell| cell.spec.storage_cell_ref.clone());
     let wishes = guild.spec.placement.is_some() || guild.spec.promotion.as_ref().is_some_and(|one| one.auto);
-    if wishes {
-        seen.paused |= automation::read(&link).await?.paused;
-    }
-    if guild.spec.promotion.is_some() {
-        let loads = link.read_below(&link.keys().loads()).await?;
-        let loads = loads.iter().filter_map(|stored| serde_json::from_slice::<Load>(&stored.value).ok());
-        for load in loads.flat_map(|load| load.guilds).filter(|load| load.guild_id == guild.spec.guild_id) {
-            // During a move two nodes may report it: the busier one has the sessions.
-            seen.sample.sessions = seen.sample.sessions.max(load.sessions);
-            seen.sample.messages_per_second = seen.sample.messages_per_second.max(load.messages_per_second);
-        }
-        seen.has_load = true;
+    if wishes || guild.spec.promotion.is_some() {
+        let reading = context.loads.read(&link).await?;
+        seen.paused |= reading.paused;
+        seen.sample = reading.guilds.get(&guild.spec.guild_id).copied().unwrap_or_default();
+        seen.has_load = guild.spec.promotion.is_some();
     }
     Ok(seen)
 }

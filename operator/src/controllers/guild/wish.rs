@@ -143,6 +143,7 @@ mod tests {
             finished: Vec::new(),
             promotions_running: 0,
             paused: false,
+            is_known: true,
             has_load: true,
             sample: Sample { sessions, messages_per_second: 0 },
             now_ms,

@@ -75,7 +75,7 @@ async fn settle(
 
 async fn report(storage: &StorageCell, context: &Context, standing: &Standing) -> Result<Outcome, ReconcileError> {
     let before = storage.status.clone().unwrap_or_default();
-    let reachable = context.link().map(|link| {
+    let reachable = context.link().filter(|link| link.directory.is_synced()).map(|link| {
         let view = link.directory.view();
         view.members_of(Role::Store, &storage.name_any()).count()
     });

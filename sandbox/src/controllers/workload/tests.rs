@@ -100,7 +100,7 @@ fn a_rolling_update_stays_within_surge_and_unavailability() {
     let rolling = json!({ "type": "RollingUpdate", "rollingUpdate": { "maxSurge": 1, "maxUnavailable": 0 } });
     let (before, after) = (deployment(3, rolling.clone(), "a"), deployment(3, rolling, "b"));
     let old = made(&before, "old", 3, 3);
-    let fresh = deployment::decide(&after, &[old.clone()], &[], 0);
+    let fresh = deployment::decide(&after, std::slice::from_ref(&old), &[], 0);
     assert_eq!(fresh.create.unwrap().spec.unwrap().replicas, Some(0));
     let plan = deployment::decide(&after, &[old.clone(), made(&after, "new", 0, 0)], &[], 0);
     assert_eq!(scales(&plan), [("new".into(), 1)], "one more, and none less");
@@ -118,7 +118,7 @@ fn recreate_waits_until_no_old_pod_is_left() {
     let plan = deployment::decide(&after, &[old], &[], 0);
     assert_eq!((scales(&plan), plan.create.is_none()), (vec![("old".into(), 0)], true));
     let empty = made(&before, "old", 0, 0);
-    let still = deployment::decide(&after, &[empty.clone()], &[pod("p", Some("old"), Some("n1"), true)], 0);
+    let still = deployment::decide(&after, std::slice::from_ref(&empty), &[pod("p", Some("old"), Some("n1"), true)], 0);
     assert!(still.create.is_none(), "its Pod still runs");
     assert_eq!(deployment::decide(&after, &[empty], &[], 0).create.unwrap().spec.unwrap().replicas, Some(1));
 }
@@ -127,7 +127,7 @@ fn recreate_waits_until_no_old_pod_is_left() {
 fn an_unchanged_status_keeps_its_times() {
     let of = deployment(1, json!({}), "a");
     let set = made(&of, "new", 1, 1);
-    let first = deployment::decide(&of, &[set.clone()], &[], 100).status;
+    let first = deployment::decide(&of, std::slice::from_ref(&set), &[], 100).status;
     let mut settled = of;
     settled.status = Some(first.clone());
     assert_eq!(deployment::decide(&settled, &[set], &[], 999).status, first);

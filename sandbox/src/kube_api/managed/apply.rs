@@ -30,7 +30,7 @@ pub fn apply(
     let live = live.unwrap_or(&empty);
     if let Some(path) = walk::duplicate_item(config, shape) {
         let what = format!("failed to create typed patch object: duplicate entries for {}", shown(&path));
-        return Err(Refusal::bad_request(what));
+        return Err(Refusal::new(Reason::Untyped, what));
     }
     let mut managers = entries::read(live);
     let mut applied_set = walk::fields_of(config, shape);
@@ -61,7 +61,7 @@ pub fn apply(
         .filter(|(_, both)| !both.is_empty())
         .collect();
     if !conflicts.is_empty() && !force {
-        return Err(conflict(&managers, &conflicts, live));
+        return Err(conflict(&managers, &conflicts));
     }
     for (i, both) in &conflicts {
         managers[*i].fields.subtract(both);
@@ -87,29 +87,28 @@ pub fn apply(
     Ok(Applied { object: merged })
 }
 
-fn conflict(managers: &[Entry], conflicts: &[(usize, FieldSet)], live: &Value) -> Refusal {
+fn conflict(managers: &[Entry], conflicts: &[(usize, FieldSet)]) -> Refusal {
     let mut causes = Vec::new();
+    let mut lines = Vec::new();
     for (i, fields) in conflicts {
         let entry = &managers[*i];
-        let through = if entry.subresource.is_empty() {
-            String::new()
-        } else {
-            format!(" with subresource \"{}\"", entry.subresource)
-        };
-        let how = match entry.operation {
-            Operation::Apply => format!("conflict with \"{}\"{through}", entry.manager),
-            Operation::Update => {
-                format!("conflict with \"{}\"{through} using {} at {}", entry.manager, entry.api_version, entry.time)
-            }
-        };
+        let mut who = format!("\"{}\"", entry.manager);
+        if !entry.subresource.is_empty() {
+            who.push_str(&format!(" with subresource \"{}\"", entry.subresource));
+        }
+        if entry.operation == Operation::Update {
+            who.push_str(&format!(" using {}", entry.api_version));
+        }
+        lines.push(format!("conflicts with {who}:"));
         for path in fields.paths() {
-            causes.push(Cause { reason: "FieldManagerConflict", message: how.clone(), field: shown(&path) });
+            let field = shown(&path);
+            lines.push(format!("- {field}"));
+            causes.push(Cause { reason: "FieldManagerConflict", message: format!("conflict with {who}"), field });
         }
     }
-    let fields = causes.iter().map(|c| format!("{}: {}", c.message, c.field)).collect::<Vec<_>>().join("\n- ");
-    let count = causes.len();
-    let plural = if count == 1 { "conflict" } else { "conflicts" };
-    Refusal::new(Reason::Conflict, format!("Apply failed with {count} {plural}: {fields}"))
-        .about("", "", object::name(live))
-        .because(causes)
+    let message = match causes.as_slice() {
+        [one] => format!("Apply failed with 1 conflict: {}: {}", one.message, one.field),
+        many => format!("Apply failed with {} conflicts: {}", many.len(), lines.join("\n")),
+    };
+    Refusal::new(Reason::Conflict, message).because(causes)
 }

@@ -93,7 +93,7 @@ fn a_list_that_names_an_item_twice_cannot_be_applied() {
     let s = custom();
     let twice = json!({"ports": [{"name": "x", "port": 1}, {"name": "x", "port": 2}]});
     let refusal = applied(&s, None, "m", twice).unwrap_err();
-    assert_eq!(refusal.reason, Reason::BadRequest);
+    assert_eq!(refusal.reason, Reason::Untyped);
     assert!(refusal.message.ends_with(".spec.ports[name=\"x\"]"), "{refusal}");
     assert!(applied(&s, None, "m", json!({"tags": ["a", "a"]})).is_err());
     assert!(applied(&s, None, "m", json!({"atomic": [1, 1]})).is_ok());

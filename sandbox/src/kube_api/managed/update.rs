@@ -12,9 +12,7 @@ use crate::kube_api::object;
 pub fn track_update(live: Option<&Value>, new: &mut Value, writer: Writer, shape: Shape) {
     let mut managers = live.map(entries::read).unwrap_or_default();
     object::remove_meta(new, "managedFields");
-    let mut before = live
-        .cloned()
-        .unwrap_or_else(|| serde_json::json!({"apiVersion": new["apiVersion"], "kind": new["kind"], "metadata": {}}));
+    let mut before = live.cloned().unwrap_or_else(|| empty(new, shape));
     object::remove_meta(&mut before, "managedFields");
     let mut difference = compare(Some(&before), Some(new), shape);
     difference.written.drop_server_fields();
@@ -48,4 +46,14 @@ pub fn track_update(live: Option<&Value>, new: &mut Value, writer: Writer, shape
         }
     }
     entries::write(new, managers);
+}
+
+/// What an object of the kind is before anybody wrote it; a built-in kind has its parts from the start.
+fn empty(new: &Value, shape: Shape) -> Value {
+    let mut out = serde_json::json!({"apiVersion": new["apiVersion"], "kind": new["kind"], "metadata": {}});
+    if matches!(shape, Shape::BuiltIn { .. }) {
+        out["spec"] = serde_json::json!({});
+        out["status"] = serde_json::json!({});
+    }
+    out
 }

@@ -78,6 +78,18 @@ pub fn duplicate_item(value: &Value, shape: Shape) -> Option<Vec<Step>> {
     }
 }
 
+/// Every path that comes into being with a value: what it sets, and every map and list on the way.
+fn added(value: &Value, shape: Shape) -> FieldSet {
+    let mut set = fields_of(value, shape);
+    own_all(&mut set);
+    set
+}
+
+fn own_all(set: &mut FieldSet) {
+    set.member = true;
+    set.children.values_mut().for_each(own_all);
+}
+
 /// What differs between two objects.
 #[derive(Debug, Default)]
 pub struct Difference {
@@ -94,9 +106,6 @@ pub fn compare(old: Option<&Value>, new: Option<&Value>, shape: Shape) -> Differ
         (None, None) => {}
         (Some(old), Some(new)) if old == new => {}
         (Some(Value::Object(old)), Some(Value::Object(new))) if !shape.atomic_map() => {
-            if old.is_empty() != new.is_empty() {
-                difference.written.member = true;
-            }
             let names: std::collections::BTreeSet<&String> = old.keys().chain(new.keys()).collect();
             for name in names {
                 let inner = compare(old.get(name), new.get(name), shape.field(name));
@@ -107,9 +116,7 @@ pub fn compare(old: Option<&Value>, new: Option<&Value>, shape: Shape) -> Differ
             compare_lists(old, new, shape, &mut difference);
         }
         (None, Some(new)) => {
-            difference.written = fields_of(new, shape);
-            // A map that appears is itself written, so that its last field's removal leaves an owner for the empty map.
-            difference.written.member = true;
+            difference.written = added(new, shape);
         }
         (Some(old), None) => {
             difference.removed = fields_of(old, shape);

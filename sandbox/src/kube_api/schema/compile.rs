@@ -75,6 +75,12 @@ impl Compiler {
             }
         }
         schema.not = map.get("not").map(|s| Box::new(self.node(&join(path, "not"), s, depth + 1, Place::Logic)));
+        self.check_scope(path, &schema, depth == 0);
+        if let Some(default) = &schema.default {
+            let field = join(path, "default");
+            let faults = super::validate::validate(&schema, default, None);
+            self.errors.extend(faults.into_iter().map(|e| FieldError { field: join(&field, &e.field), ..e }));
+        }
         for refused in ["$ref", "patternProperties", "additionalItems", "definitions", "dependencies"] {
             if map.contains_key(refused) {
                 self.errors.push(FieldError::new(
@@ -255,6 +261,21 @@ impl Compiler {
             program,
             source,
         })
+    }
+
+    fn check_scope(&mut self, path: &str, schema: &Schema, root: bool) {
+        for (i, rule) in schema.rules.iter().enumerate() {
+            let field = format!("{}[{i}]", join(path, "x-kubernetes-validations"));
+            let programs = [("rule", Some(&rule.program)), ("messageExpression", rule.message_program.as_ref())];
+            for (key, program) in programs {
+                let undefined = program.and_then(|p| super::scope::undefined_field(p, schema, root, rule.optional_old));
+                if let Some(name) = undefined {
+                    let detail = format!("compilation failed: undefined field '{name}'");
+                    let source = Value::from(rule.source.as_str());
+                    self.errors.push(FieldError::invalid(join(&field, key), &source, detail));
+                }
+            }
+        }
     }
 
     fn program(&mut self, field: &str, source: &str) -> Option<Program> {

@@ -5,7 +5,24 @@ use serde_json::Value;
 use super::{MAX_DEPTH, Schema, join};
 use crate::kube_api::object::as_map;
 
-/// Fills defaults of absent fields; a null where the schema forbids null and has a default counts as absent.
+/// Removes nulls where the schema forbids them: what a client sends as null counts as absent. What is applied does not pass here.
+pub fn drop_nulls(schema: &Schema, value: &mut Value) {
+    match value {
+        Value::Object(map) => map.retain(|name, child| {
+            let Some(property) = schema.field(name) else { return true };
+            drop_nulls(property, child);
+            !child.is_null() || property.nullable || accepts_null(property)
+        }),
+        Value::Array(items) => {
+            if let Some(schema) = &schema.items {
+                items.iter_mut().for_each(|item| drop_nulls(schema, item));
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Fills defaults of absent fields.
 pub fn default(schema: &Schema, value: &mut Value) {
     default_node(schema, value, 0);
 }
@@ -17,16 +34,8 @@ fn default_node(schema: &Schema, value: &mut Value, depth: usize) {
     match value {
         Value::Object(map) => {
             for (name, property) in &schema.properties {
-                if let Some(wanted) = &property.default {
-                    let absent = match map.get(name) {
-                        None => true,
-                        Some(found) => found.is_null() && !property.nullable,
-                    };
-                    if absent {
-                        map.insert(name.clone(), wanted.clone());
-                    }
-                } else if !property.nullable && map.get(name).is_some_and(Value::is_null) && !accepts_null(property) {
-                    map.remove(name);
+                if let Some(wanted) = property.default.as_ref().filter(|_| !map.contains_key(name)) {
+                    map.insert(name.clone(), wanted.clone());
                 }
             }
             for (name, child) in map.iter_mut() {

@@ -6,6 +6,7 @@ pub mod compile;
 pub mod fill;
 pub mod formats;
 pub mod rules;
+pub mod scope;
 pub mod validate;
 
 #[cfg(test)]

@@ -29,7 +29,8 @@ struct Pair<'a> {
     old: Option<&'a Value>,
 }
 
-fn has_rules(schema: &Schema) -> bool {
+/// Whether any node has a rule.
+pub fn has_rules(schema: &Schema) -> bool {
     !schema.rules.is_empty()
         || schema.properties.values().any(has_rules)
         || schema.items.as_deref().is_some_and(has_rules)
@@ -101,7 +102,8 @@ fn judge(rule: &Rule, scope: &Context<'_>, value: &Value, path: &str) -> Option<
         Some(below) => join(path, below.trim_start_matches('.')),
         None => path.to_owned(),
     };
-    let shown = Some(value);
+    // Whole objects are not repeated in messages.
+    let shown = Some(value).filter(|v| !v.is_object() && !v.is_array());
     match rule.program.execute(scope) {
         Ok(Cel::Bool(true)) => None,
         Ok(Cel::Bool(false)) => Some(FieldError::new(fault, field, shown, message(rule, scope))),

@@ -84,6 +84,7 @@ fn defaults_fill_absent_fields_at_every_depth_but_make_no_parents() {
         "inner": {"type": "object", "properties": {"m": {"type": "string", "default": "x"}}},
         "list": {"type": "array", "items": {"type": "object", "properties": {"k": {"type": "boolean", "default": true}}}}}}));
     let mut object = json!({"spec": {"n": null, "list": [{}]}});
+    fill::drop_nulls(&s, &mut object);
     fill::default(&s, &mut object);
     assert_eq!(object, json!({"spec": {"n": 3, "list": [{"k": true}]}}));
     let mut object = json!({"spec": {"inner": {}}});
@@ -113,10 +114,7 @@ fn rules_see_self_and_transition_rules_only_an_old_value() {
     let s = spec(json!({"type": "object", "properties": {"min": {"type": "integer"}, "max": {"type": "integer"},
             "id": {"type": "string", "x-kubernetes-validations": [{"rule": "self == oldSelf", "message": "id is fixed"}]}},
         "x-kubernetes-validations": [{"rule": "self.min <= self.max", "messageExpression": "'min ' + string(self.min) + ' is above max'"}]}));
-    assert_eq!(
-        broken(&s, json!({"spec": {"min": 2, "max": 1}}), None),
-        ["spec: Invalid value: object: min 2 is above max"]
-    );
+    assert_eq!(broken(&s, json!({"spec": {"min": 2, "max": 1}}), None), ["spec: Invalid value: min 2 is above max"]);
     assert!(broken(&s, json!({"spec": {"min": 1, "max": 1, "id": "a"}}), None).is_empty());
     let old = json!({"spec": {"min": 1, "max": 1, "id": "a"}});
     assert_eq!(
@@ -173,9 +171,9 @@ fn a_rule_that_cannot_be_evaluated_refuses() {
 }
 
 #[test]
-fn rules_see_escaped_names_times_and_only_the_name_of_metadata() {
+fn rules_see_escaped_names_times_and_the_name_of_metadata() {
     let s = schema(json!({"type": "object", "x-kubernetes-validations": [
-            {"rule": "self.metadata.name == 'n'"}, {"rule": "!has(self.metadata.labels)"}],
+            {"rule": "self.metadata.name == 'n'"}],
         "properties": {"metadata": {"type": "object"}, "spec": {"type": "object",
             "x-kubernetes-validations": [
                 {"rule": "self.__namespace__ == 'x' && self.a__dash__b == 1 && self.snake_case == 2"},
@@ -200,10 +198,48 @@ fn a_definition_that_could_not_be_served_is_refused() {
         json!({"type": "object", "x-kubernetes-validations": [{"rule": "self +"}]}),
         json!({"type": "object", "properties": {"a": {"type": "array", "x-kubernetes-list-type": "map",
             "x-kubernetes-list-map-keys": ["k"], "items": {"type": "object", "properties": {"k": {"type": "string"}}}}}}),
+        json!({"type": "object", "properties": {"a": {"type": "integer", "default": "x"}}}),
         json!({"type": "object", "properties": {"a": {"$ref": "#/x", "type": "object"}}}),
     ];
     for raw in bad {
         assert!(compile("s", &raw).is_err(), "{raw}");
+    }
+}
+
+#[test]
+fn rules_may_name_only_fields_the_schema_has() {
+    let with = |rule: &str| {
+        compile("s", &json!({"type": "object", "x-kubernetes-validations": [{"rule": rule}], "properties": {
+            "metadata": {"type": "object"},
+            "spec": {"type": "object", "properties": {
+                "a-b": {"type": "integer"},
+                "list": {"type": "array", "items": {"type": "object", "properties": {"x": {"type": "integer"}}}},
+                "map": {"type": "object", "additionalProperties": {"type": "object", "properties": {"y": {"type": "integer"}}}},
+                "free": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}}}}))
+        .err()
+        .map(|errors| errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))
+    };
+    for good in [
+        "self.metadata.name != self.kind + self.apiVersion",
+        "self.spec.a__dash__b == 1 && has(self.spec.free.any.thing)",
+        "self.spec.list.all(i, i.x > 0) && self.spec.list[0].x == 1 && self.spec.list.exists(i, self.spec.list.all(j, j.x <= i.x))",
+        "self.spec.map.all(k, self.spec.map[k].y > 0) && self.spec.map.k.y > 1",
+        "self.spec == oldSelf.spec && size(self.spec.list) > 0",
+        "self.spec.list.map(i, i.x).exists(n, n == 3)",
+    ] {
+        assert_eq!(with(good), None, "{good}");
+    }
+    for bad in [
+        "self.nope == 1",
+        "has(self.spec.nope)",
+        "self.metadata.labels.size() > 0",
+        "self.spec.list.all(i, i.z > 0)",
+        "self.spec.list[0].z == 1",
+        "self.spec.map['k'].z == 1",
+        "oldSelf.spec.nope == 1",
+        "self.spec.list.exists(i, i.x == self.spec.q)",
+    ] {
+        assert!(with(bad).is_some_and(|e| e.contains("undefined field")), "{bad}");
     }
 }
 

@@ -3,7 +3,7 @@
 
 use serde_json::Value;
 
-use super::{Additional, ListKind, MAX_DEPTH, Schema, Type, formats, item_key, join};
+use super::{ListKind, MAX_DEPTH, Schema, Type, formats, item_key, join};
 use crate::kube_api::status::{Fault, FieldError};
 
 /// Most errors one answer carries.
@@ -49,10 +49,11 @@ impl Walk {
         if new.is_null() && (schema.nullable || (schema.preserve && schema.kind.is_none())) {
             return;
         }
-        if !self.typed(schema, new, spot) {
+        let typed = self.typed(schema, new, spot);
+        self.options(schema, new, spot);
+        if !typed {
             return;
         }
-        self.options(schema, new, spot);
         match new {
             Value::Object(map) => {
                 self.object(schema, map, spot);
@@ -72,8 +73,8 @@ impl Walk {
             if matches!(found, "integer" | "string") {
                 return true;
             }
-            let detail = format!("in body must be of type integer,string: \"{found}\"");
-            self.fault(Fault::TypeInvalid, spot, Some(new), detail);
+            let detail = format!("{} in body must be of type integer,string: \"{found}\"", spot.path);
+            self.fault(Fault::TypeInvalid, spot, Some(&Value::from(found)), detail);
             return false;
         }
         let Some(kind) = schema.kind else { return true };
@@ -123,12 +124,7 @@ impl Walk {
                 continue;
             }
             if let Some(property) = schema.field(name) {
-                let path =
-                    if matches!(schema.additional, Additional::Schema(_)) && !schema.properties.contains_key(name) {
-                        format!("{}[{name}]", spot.path)
-                    } else {
-                        join(spot.path, name)
-                    };
+                let path = join(spot.path, name);
                 self.node(property, child, old.and_then(|o| o.get(name)), spot.inside(&path));
             }
         }
@@ -154,7 +150,7 @@ impl Walk {
                 _ => unique && items[..i].contains(item),
             };
             if repeated {
-                self.fault(Fault::Duplicate, spot.inside(&path), Some(item), "");
+                self.fault(Fault::Duplicate, spot.inside(&path), Some(&named_by(item, &schema.list)), "");
             }
             if let Some(item_schema) = item_schema {
                 self.node(item_schema, item, old_item(schema, item, old), spot.inside(&path));
@@ -162,25 +158,25 @@ impl Walk {
         }
     }
 
+    /// The first thing wrong with a text; what follows may only follow from it.
     fn string(&mut self, schema: &Schema, text: &str, new: &Value, spot: Spot) {
         let limits = &schema.limits;
         let length = text.chars().count();
+        if let Some(most) = limits.max_length.filter(|n| length > *n) {
+            return self.fault(Fault::TooLong, spot, None, format!("may not be more than {most} bytes"));
+        }
         if let Some(least) = limits.min_length.filter(|n| length < *n) {
             let detail = format!("{} in body should be at least {least} chars long", spot.path);
-            self.fault(Fault::Invalid, spot, Some(new), detail);
-        }
-        if let Some(most) = limits.max_length.filter(|n| length > *n) {
-            self.fault(Fault::TooLong, spot, None, format!("may not be more than {most} bytes"));
+            return self.fault(Fault::Invalid, spot, Some(new), detail);
         }
         if let Some(pattern) = limits.pattern.as_ref().filter(|p| !p.is_match(text)) {
             let detail = format!("{} in body should match '{}'", spot.path, pattern.as_str());
-            self.fault(Fault::Invalid, spot, Some(new), detail);
+            return self.fault(Fault::Invalid, spot, Some(new), detail);
         }
-        if let Some(format) =
-            limits.format.as_ref().filter(|f| !schema.int_or_string && !formats::text_matches(f, text))
-        {
+        let format = limits.format.as_ref().filter(|f| !schema.int_or_string && !formats::text_matches(f, text));
+        if let Some(format) = format {
             let detail = format!("{} in body must be of type {format}: {text:?}", spot.path);
-            self.fault(Fault::Invalid, spot, Some(new), detail);
+            self.fault(Fault::TypeInvalid, spot, Some(new), detail);
         }
     }
 
@@ -230,6 +226,14 @@ impl Walk {
         if schema.not.as_deref().is_some_and(|b| holds(&b)) {
             self.fault(Fault::Invalid, spot, None, "must not validate the schema (not)");
         }
+    }
+}
+
+/// What a repeated item is recognized by.
+fn named_by(item: &Value, list: &ListKind) -> Value {
+    match list {
+        ListKind::Map(keys) => keys.iter().filter_map(|k| item.get(k).map(|v| (k.clone(), v.clone()))).collect(),
+        _ => item.clone(),
     }
 }
 

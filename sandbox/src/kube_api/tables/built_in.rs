@@ -11,7 +11,9 @@ use crate::kube_api::object::{at, deleting, list, name, text};
 /// Column names of a kind; one that starts with `+` is shown only by `-o wide`.
 fn columns(resource: &Resource) -> &'static [&'static str] {
     match (resource.group.as_str(), resource.kind.as_str()) {
-        ("", "Pod") => &["Name", "Ready", "Status", "Restarts", "Age", "+IP", "+Node"],
+        ("", "Pod") => {
+            &["Name", "Ready", "Status", "Restarts", "Age", "+IP", "+Node", "+Nominated Node", "+Readiness Gates"]
+        }
         ("", "Node") => &["Name", "Status", "Roles", "Age", "Version", "+Internal-IP", "+Zone"],
         ("", "Namespace") => &["Name", "Status", "Age"],
         ("", "Service") => &["Name", "Type", "Cluster-IP", "External-IP", "Port(s)", "Age", "+Selector"],
@@ -120,6 +122,8 @@ fn pod(object: &Value, column: &str) -> Value {
         "Restarts" => statuses.iter().map(|c| number(c, &["restartCount"])).sum::<i64>().to_string().into(),
         "IP" => or_none(text(object, &["status", "podIP"])),
         "Node" => or_none(text(object, &["spec", "nodeName"])),
+        "Nominated Node" => or_none(text(object, &["status", "nominatedNodeName"])),
+        "Readiness Gates" => "<none>".into(),
         _ => Value::Null,
     }
 }

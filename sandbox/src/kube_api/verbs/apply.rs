@@ -9,8 +9,8 @@ use crate::kube_api::kinds::Model;
 use crate::kube_api::managed;
 use crate::kube_api::object;
 use crate::kube_api::schema;
-use crate::kube_api::status::{Reason, Refusal};
-use crate::kube_api::write::{self, Edited, Written};
+use crate::kube_api::status::{FieldError, Reason, Refusal};
+use crate::kube_api::write::{self, Edited};
 
 /// Attempts when the object appears or vanishes in between.
 const ATTEMPTS: usize = 4;
@@ -18,10 +18,11 @@ const ATTEMPTS: usize = 4;
 /// Applies a configuration; makes the object if there is none.
 pub async fn apply(call: &Call<'_>, config: Value) -> Result<Reply, Refusal> {
     if call.query.get("fieldManager").is_empty() {
-        return Err(Refusal::bad_request("fieldManager is required for apply patch"));
+        let error = FieldError::required("fieldManager", "is required for apply patch");
+        return Err(Refusal::bad_option("PatchOptions", error));
     }
     let force = call.query.flag("force")?;
-    let (config, warnings) = checked(call, config)?;
+    let config = checked(call, config)?;
     for _ in 0..ATTEMPTS {
         let edit = |current: &Value| {
             let mut current = current.clone();
@@ -35,7 +36,7 @@ pub async fn apply(call: &Call<'_>, config: Value) -> Result<Reply, Refusal> {
         };
         match write::change(call, &call.target.name, edit).await {
             Err(refusal) if refusal.reason == Reason::NotFound && call.door == Door::Main => {}
-            other => return other.map(|w| reply(w, &warnings)),
+            other => return other.map(Reply::written),
         }
         if !object::resource_version(&config).is_empty() || !object::uid(&config).is_empty() {
             return Err(call.conflict(&call.target.name, "the object to apply to does not exist"));
@@ -43,19 +44,14 @@ pub async fn apply(call: &Call<'_>, config: Value) -> Result<Reply, Refusal> {
         let applied = call.as_writer(|w| managed::apply(None, &config, w, call.resource.shape(), force))?;
         match write::create(call, Edited { object: applied.object, tracked: true }).await {
             Err(refusal) if refusal.reason == Reason::AlreadyExists => {}
-            other => return other.map(|w| reply(w, &warnings)),
+            other => return other.map(Reply::written),
         }
     }
     Err(call.conflict(&call.target.name, "the object kept appearing and vanishing: try again"))
 }
 
-fn reply(mut written: Written, warnings: &[String]) -> Reply {
-    written.warnings.extend_from_slice(warnings);
-    Reply::written(written)
-}
-
-/// The configuration with only what its door may own, and warnings about fields nobody knows.
-fn checked(call: &Call<'_>, mut config: Value) -> Result<(Value, Vec<String>), Refusal> {
+/// The configuration with only what its door may own. Fields nobody knows are refused, as Kubernetes does: nobody could own them.
+fn checked(call: &Call<'_>, mut config: Value) -> Result<Value, Refusal> {
     if !config.is_object() {
         return Err(Refusal::bad_request("an apply configuration must be a map"));
     }
@@ -99,26 +95,49 @@ fn checked(call: &Call<'_>, mut config: Value) -> Result<(Value, Vec<String>), R
         }
         Door::Main | Door::Server => {}
     }
-    let before = config.clone();
-    drop_unknown(call, &mut config);
+    known_metadata(call, &mut config)?;
+    let mut known = config.clone();
+    keep_schema(call, &mut known)?;
     let mut unknown = Vec::new();
-    admit::missing("", &before, &config, &mut unknown);
-    Ok((config, write::weigh_unknown(call, unknown)?))
+    admit::missing("", &config, &known, &mut unknown);
+    match unknown.first() {
+        None => Ok(config),
+        Some(field) => Err(untyped(call, &format!(".{field}: field not declared in schema"))),
+    }
 }
 
-/// Removes fields nobody knows, so that nobody owns what is not stored.
-fn drop_unknown(call: &Call<'_>, config: &mut Value) {
+fn untyped(call: &Call<'_>, why: &str) -> Refusal {
+    let (name, kind) = (&call.target.name, &call.resource.kind);
+    let version = call.resource.api_version();
+    let version = if call.resource.group.is_empty() { format!("/{version}") } else { version };
+    let message = format!("failed to create typed patch object (/{name}; {version}, Kind={kind}): {why}");
+    Refusal::new(Reason::Untyped, message)
+}
+
+/// Metadata without nulls; unknown fields and wrong types are refused.
+fn known_metadata(call: &Call<'_>, config: &mut Value) -> Result<(), Refusal> {
+    let before = config["metadata"].clone();
+    admit::fit_metadata(config).map_err(|refusal| untyped(call, &refusal.message))?;
+    let mut unknown = Vec::new();
+    admit::missing("metadata", &before, &config["metadata"], &mut unknown);
+    match unknown.first() {
+        None => Ok(()),
+        Some(field) => Err(untyped(call, &format!(".{field}: field not declared in schema"))),
+    }
+}
+
+/// Leaves what the schema knows.
+fn keep_schema(call: &Call<'_>, config: &mut Value) -> Result<(), Refusal> {
     match &call.resource.model {
         Model::Custom(custom) => {
             schema::fill::prune(&custom.schema, config);
         }
         Model::BuiltIn(kind) => {
-            // What cannot be read as the kind is refused when the result is admitted, with the reason.
-            if let Ok(typed) = (kind.typed)(config.clone()) {
-                keep_known(config, &typed);
-            }
+            let typed = (kind.typed)(config.clone()).map_err(|why| untyped(call, &why))?;
+            keep_known(config, &typed);
         }
     }
+    Ok(())
 }
 
 fn keep_known(config: &mut Value, typed: &Value) {

@@ -8,7 +8,7 @@ use super::list::{everything, selector};
 use crate::kube_api::api::Call;
 use crate::kube_api::objects::Stored;
 use crate::kube_api::request::Query;
-use crate::kube_api::status::{Reason, Refusal};
+use crate::kube_api::status::{Fault, FieldError, Reason, Refusal};
 use crate::kube_api::write::{after, finished};
 use crate::kube_api::{object, present};
 
@@ -17,6 +17,8 @@ pub const FOREGROUND: &str = "foregroundDeletion";
 /// Keeps an owner until its dependents are freed of it.
 pub const ORPHAN: &str = "orphan";
 const ATTEMPTS: usize = 24;
+/// Objects of a collection deleted side by side, so that the store can make them durable together.
+const AT_ONCE: usize = 64;
 
 /// What becomes of dependents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,8 +65,9 @@ impl Options {
                 return Err(Refusal::bad_request("orphanDependents and propagationPolicy exclude each other"));
             }
             (other, None) => {
-                let what = format!("propagationPolicy {other:?} must be Foreground, Background or Orphan");
-                return Err(Refusal::bad_request(what));
+                let detail = "supported values: \"Foreground\", \"Background\", \"Orphan\", \"nil\"";
+                let error = FieldError::new(Fault::NotSupported, "propagationPolicy", Some(&other.into()), detail);
+                return Err(Refusal::bad_option("DeleteOptions", error));
             }
         };
         let dry_run = object::list(body, &["dryRun"]).iter().any(|v| v == "All");
@@ -103,25 +106,32 @@ pub async fn delete(call: &Call<'_>, options: &Options) -> Result<Reply, Refusal
 pub async fn delete_collection(call: &Call<'_>, options: &Options) -> Result<Reply, Refusal> {
     let found = everything(call, &selector(call)?).await?;
     let mut items = Vec::new();
-    for stored in found.items {
-        let mut one = Call {
-            api: call.api,
-            resource: call.resource.clone(),
-            target: call.target.clone(),
-            query: Query::default(),
-            manager: call.manager.clone(),
-            ..*call
-        };
-        one.target.namespace = object::namespace(&stored.object).to_owned();
-        match remove(&one, object::name(&stored.object), options).await {
-            Ok(_) => items.push(stored.object),
-            // Gone in between is what was asked for.
-            Err(refusal) if refusal.reason == Reason::NotFound => {}
-            Err(refusal) => return Err(refusal),
+    for chunk in found.items.chunks(AT_ONCE) {
+        let removals = chunk.iter().map(|stored| remove_listed(call, stored, options));
+        for done in futures::future::join_all(removals).await {
+            items.extend(done?);
         }
     }
     Ok(Reply::List(json!({"kind": format!("{}List", call.resource.kind), "apiVersion": call.resource.api_version(),
         "metadata": {"resourceVersion": call.api.objects.revision().to_string()}, "items": items})))
+}
+
+/// Deletes one object of a collection; none if it was gone already, which is what was asked for.
+async fn remove_listed(call: &Call<'_>, stored: &Stored, options: &Options) -> Result<Option<Value>, Refusal> {
+    let mut one = Call {
+        api: call.api,
+        resource: call.resource.clone(),
+        target: call.target.clone(),
+        query: Query::default(),
+        manager: call.manager.clone(),
+        ..*call
+    };
+    one.target.namespace = object::namespace(&stored.object).to_owned();
+    match remove(&one, object::name(&stored.object), options).await {
+        Ok(_) => Ok(Some(stored.object.clone())),
+        Err(refusal) if refusal.reason == Reason::NotFound => Ok(None),
+        Err(refusal) => Err(refusal),
+    }
 }
 
 /// Deletes or marks one object.

@@ -9,7 +9,7 @@ use crate::kube_api::api::Call;
 use crate::kube_api::objects::{Stored, too_large};
 use crate::kube_api::present;
 use crate::kube_api::selectors::Selector;
-use crate::kube_api::status::Refusal;
+use crate::kube_api::status::{Fault, FieldError, Refusal};
 
 /// Keys read from the store in one go.
 const CHUNK: usize = 500;
@@ -107,7 +107,7 @@ fn starting_point(call: &Call<'_>) -> Result<Start, Refusal> {
     let (version, matching) = (call.query.get("resourceVersion"), call.query.get("resourceVersionMatch"));
     if !token.is_empty() {
         if !matching.is_empty() {
-            return Err(Refusal::bad_request("resourceVersionMatch is forbidden for continue"));
+            return Err(forbidden("resourceVersionMatch is forbidden for continue"));
         }
         if !matches!(version, "" | "0") {
             return Err(Refusal::bad_request("specifying resource version is not allowed when using continue"));
@@ -118,7 +118,7 @@ fn starting_point(call: &Call<'_>) -> Result<Start, Refusal> {
         return if matching.is_empty() {
             Ok((None, None))
         } else {
-            Err(Refusal::bad_request("resourceVersionMatch is forbidden unless resourceVersion is provided"))
+            Err(forbidden("resourceVersionMatch is forbidden unless resourceVersion is provided"))
         };
     }
     let revision = call.query.number("resourceVersion")?.unwrap_or_default();
@@ -129,9 +129,14 @@ fn starting_point(call: &Call<'_>) -> Result<Start, Refusal> {
     match matching {
         "" | "NotOlderThan" => Ok((None, None)),
         "Exact" if revision > 0 => Ok((Some(revision), None)),
-        "Exact" => Err(Refusal::bad_request("resourceVersionMatch \"Exact\" is forbidden for resourceVersion \"0\"")),
+        "Exact" => Err(forbidden("resourceVersionMatch \"Exact\" is forbidden for resourceVersion \"0\"")),
         other => Err(Refusal::bad_request(format!("resourceVersionMatch {other:?} must be Exact or NotOlderThan"))),
     }
+}
+
+/// 422 for a resource version match that does not go with the rest.
+pub fn forbidden(why: &str) -> Refusal {
+    Refusal::bad_option("ListOptions", FieldError::new(Fault::Forbidden, "resourceVersionMatch", None, why))
 }
 
 fn resume(call: &Call<'_>, token: &str) -> Result<(i64, Vec<u8>), Refusal> {

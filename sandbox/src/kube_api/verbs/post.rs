@@ -23,6 +23,11 @@ pub async fn replace(call: &Call<'_>, sent: Value) -> Result<Reply, Refusal> {
         );
         return Err(Refusal::invalid(&call.resource.group, &call.resource.kind, &call.target.name, vec![error]));
     }
+    let (name, wanted) = (object::name(&sent), &call.target.name);
+    if name != wanted {
+        let what = format!("the name of the object ({name}) does not match the name on the URL ({wanted})");
+        return Err(Refusal::bad_request(what));
+    }
     let edit = |_: &Value| Ok(Edited { object: sent.clone(), tracked: false });
     write::change(call, &call.target.name, edit).await.map(Reply::written)
 }

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::Reply;
-use super::list::{everything, selector};
+use super::list::{everything, forbidden, selector};
 use crate::kube_api::api::{Api, Call, WatchPermit};
 use crate::kube_api::kinds::Resource;
 use crate::kube_api::objects::{decode, too_large};
@@ -105,11 +105,11 @@ fn check_initial(call: &Call<'_>, asked: Option<bool>) -> Result<(), Refusal> {
     let matching = call.query.get("resourceVersionMatch");
     match asked {
         Some(true) if matching != "NotOlderThan" => {
-            Err(Refusal::bad_request("sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"))
+            Err(forbidden("sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"))
         }
-        None if !matching.is_empty() => Err(Refusal::bad_request(
-            "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
-        )),
+        None if !matching.is_empty() => {
+            Err(forbidden("resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"))
+        }
         _ => Ok(()),
     }
 }

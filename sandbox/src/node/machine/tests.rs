@@ -101,6 +101,16 @@ fn a_late_word_of_an_earlier_run_changes_nothing() {
 }
 
 #[test]
+fn a_beginning_heard_after_the_end_does_not_revive_the_container() {
+    let mut machine = machine(json!({ "restartPolicy": "Never", "containers": [{ "name": "a" }] }));
+    machine.advance(at(0));
+    machine.handle(Input::Prepared, at(0));
+    machine.handle(Input::Exited { index: 0, attempt: 0, exit: exit(1) }, at(1));
+    assert_eq!(machine.handle(Input::Started { index: 0, started_ms: 0 }, at(1)), []);
+    assert_eq!(machine.phase(), "Failed");
+}
+
+#[test]
 fn never_and_on_failure_end_the_pod_as_they_say() {
     for (policy, code, phase) in
         [("Never", 0, "Succeeded"), ("Never", 3, "Failed"), ("OnFailure", 0, "Succeeded"), ("OnFailure", 3, "Running")]
@@ -280,8 +290,8 @@ proptest::proptest! {
         }
         machine.handle(Input::Delete { grace_ms: 0 }, at(clock));
         machine.handle(Input::Prepared, at(clock));
-        for index in 0..3 {
-            if alive[index] {
+        for (index, alive) in alive.into_iter().enumerate() {
+            if alive {
                 let attempt = machine.containers[index].attempt;
                 let commands = machine.handle(Input::Exited { index, attempt, exit: exit(0) }, at(clock + 1));
                 obey(commands, &mut [false; 3]);

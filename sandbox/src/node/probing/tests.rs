@@ -2,6 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use http_body_util::StreamBody;
+use hyper::body::Frame;
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use k8s_openapi::api::core::v1::{Container, ExecAction, Probe};
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -69,6 +72,41 @@ async fn exec_fails_by_exit_code_and_by_time() {
 async fn https_is_refused_with_a_remedy() {
     let error = attempt(&probe(json!({ "httpGet": { "port": 1, "scheme": "HTTPS" } })), &target(1)).await.unwrap_err();
     assert!(error.to_string().contains("use HTTP"), "{error}");
+}
+
+/// A gRPC health server that answers every check with one status.
+async fn health_server(status: u8) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let service =
+                hyper::service::service_fn(move |request: hyper::Request<hyper::body::Incoming>| async move {
+                    assert_eq!(request.uri().path(), "/grpc.health.v1.Health/Check");
+                    let mut trailers = http::HeaderMap::new();
+                    trailers.insert("grpc-status", "0".parse().unwrap());
+                    let message = Frame::data(bytes::Bytes::from(vec![0, 0, 0, 0, 2, 8, status]));
+                    let frames = futures::stream::iter([
+                        Ok::<_, std::convert::Infallible>(message),
+                        Ok(Frame::trailers(trailers)),
+                    ]);
+                    let answer = hyper::Response::builder().header("content-type", "application/grpc");
+                    Ok::<_, std::convert::Infallible>(answer.body(StreamBody::new(frames)).unwrap())
+                });
+            let server = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
+            tokio::spawn(server.serve_connection(TokioIo::new(stream), service));
+        }
+    });
+    port
+}
+
+#[tokio::test]
+async fn grpc_is_healthy_only_when_serving() {
+    let check = |port: u16| probe(json!({ "grpc": { "port": port, "service": "cell" }, "timeoutSeconds": 10 }));
+    let serving = health_server(1).await;
+    attempt(&check(serving), &target(serving)).await.unwrap();
+    let draining = health_server(2).await;
+    assert!(matches!(attempt(&check(draining), &target(draining)).await, Err(ProbeError::Health(_))));
 }
 
 #[test]

@@ -196,3 +196,70 @@ pub fn attempts(state: &Path, uid: &str, container: &str) -> Vec<u32> {
     found.sort_unstable();
     found
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn me() -> (i32, u64) {
+        let pid = i32::try_from(std::process::id()).unwrap();
+        (pid, proc_fs::start_ticks(pid).unwrap())
+    }
+
+    fn record(change: impl FnOnce(&mut RunRecord)) -> RunRecord {
+        let (pid, ticks) = me();
+        let mut record = RunRecord {
+            pod_uid: "u".into(),
+            boot_id: proc_fs::boot_id(),
+            pid,
+            start_ticks: ticks,
+            shim_pid: pid,
+            shim_ticks: ticks,
+            started_ms: 7,
+        };
+        change(&mut record);
+        record
+    }
+
+    fn found(record: &RunRecord, kept: bool) -> Found {
+        let state = tempfile::tempdir().unwrap();
+        let folder = RunFolder(state.path().to_owned());
+        let lock = folder.take_lock().unwrap();
+        let _held = kept.then_some(lock);
+        folder.write("record.json", record).unwrap();
+        folder.find("u")
+    }
+
+    #[test]
+    fn a_run_is_taken_over_only_by_uid_boot_pid_and_start_time() {
+        let live = record(|_| {});
+        assert_eq!(found(&live, true), Found::Running(live.clone()));
+        assert_eq!(found(&live, false), Found::Abandoned(live), "it lives but nobody keeps it");
+        let reused = record(|record| record.start_ticks += 1);
+        assert_eq!(found(&reused, false), Found::Lost(Some(reused)), "that pid is another process now");
+        assert_eq!(found(&record(|record| record.pod_uid = "other".into()), false), Found::Lost(None));
+        assert_eq!(found(&record(|record| record.boot_id = "earlier".into()), false), Found::Lost(None));
+    }
+
+    #[test]
+    fn a_held_lock_without_a_record_is_a_beginning_and_an_end_is_an_end() {
+        let state = tempfile::tempdir().unwrap();
+        let folder = RunFolder(state.path().to_owned());
+        assert_eq!(folder.find("u"), Found::Lost(None));
+        let lock = folder.take_lock().unwrap();
+        assert_eq!(folder.find("u"), Found::Beginning);
+        assert!(folder.take_lock().is_err(), "one keeper at a time");
+        drop(lock);
+        let exit = RunExit { code: 3, signal: None, start_error: None, started_ms: 1, finished_ms: 2 };
+        folder.write("exit.json", &exit).unwrap();
+        assert_eq!(folder.find("u"), Found::Ended(exit));
+    }
+
+    #[test]
+    fn a_half_written_record_is_no_record() {
+        let state = tempfile::tempdir().unwrap();
+        let folder = RunFolder(state.path().to_owned());
+        fs::write(state.path().join("record.json"), b"{\"podUid\":").unwrap();
+        assert_eq!(folder.find("u"), Found::Lost(None));
+    }
+}

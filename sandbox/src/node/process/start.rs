@@ -31,6 +31,7 @@ pub enum StartError {
 /// How long a shim may take to record its process.
 const RECORD_DEADLINE: Duration = Duration::from_secs(15);
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
+const LOOK_AT_PROC: Duration = Duration::from_secs(2);
 
 /// What starting a run led to.
 #[derive(Debug)]
@@ -95,20 +96,18 @@ pub async fn wait_for_end(folder: &RunFolder, record: &RunRecord) -> Exit {
     }
 }
 
-/// Returns when the shim is gone: it holds the run's pipe open as long as it lives, and the kernel closes it whatever ends it.
+/// Returns when the shim is gone: it holds the run's pipe open as long as it lives, and the kernel closes it whatever ends it. A pipe
+/// opened after the shim's end tells nothing, so /proc is looked at too, now and then.
 async fn wait_for_shim(folder: &RunFolder, record: &RunRecord) {
-    if let Ok(pipe) = pipe::OpenOptions::new().open_receiver(folder.alive_path()) {
-        let mut byte = [0_u8; 1];
-        loop {
-            if pipe.readable().await.is_err() {
-                break;
-            }
-            match pipe.try_read(&mut byte) {
-                Ok(0) => break,
-                Ok(_) => {}
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Err(_) => break,
-            }
+    let Ok(pipe) = pipe::OpenOptions::new().open_receiver(folder.alive_path()) else {
+        return wait_for_process(record.shim_pid, record.shim_ticks).await;
+    };
+    let mut byte = [0_u8; 1];
+    while proc_fs::is_alive(record.shim_pid, record.shim_ticks) {
+        if tokio::time::timeout(LOOK_AT_PROC, pipe.readable()).await.is_ok()
+            && !matches!(pipe.try_read(&mut byte), Err(error) if error.kind() == io::ErrorKind::WouldBlock)
+        {
+            break;
         }
     }
     wait_for_process(record.shim_pid, record.shim_ticks).await;

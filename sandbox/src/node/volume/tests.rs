@@ -142,16 +142,16 @@ fn claim(selected: &str) -> Arc<PersistentVolumeClaim> {
 #[test]
 fn a_volume_is_made_once_by_the_chosen_node_and_removed_only_when_released() {
     let claim = claim("n1");
-    assert_eq!(plan("n2", &[claim.clone()], &[]), []);
-    assert_eq!(plan("n1", &[claim.clone()], &[]), [Step::Make(claim.clone())]);
+    assert_eq!(plan("n2", std::slice::from_ref(&claim), &[]), []);
+    assert_eq!(plan("n1", std::slice::from_ref(&claim), &[]), [Step::Make(claim.clone())]);
     let mut volume: PersistentVolume = build(&claim, "n1", Path::new("/s/volumes/pvc-11-22"));
     assert_eq!(volume.metadata.name.as_deref(), Some("pvc-11-22"));
-    assert_eq!(plan("n1", &[claim.clone()], &[Arc::new(volume.clone())]), []);
+    assert_eq!(plan("n1", std::slice::from_ref(&claim), &[Arc::new(volume.clone())]), []);
     volume.status = serde_json::from_value(json!({ "phase": "Bound" })).unwrap();
     assert_eq!(plan("n1", &[], &[Arc::new(volume.clone())]), [], "a missing claim alone removes nothing");
     volume.status = serde_json::from_value(json!({ "phase": "Released" })).unwrap();
     let released = Arc::new(volume);
-    assert_eq!(plan("n1", &[], &[released.clone()]), [Step::Remove(released.clone())]);
+    assert_eq!(plan("n1", &[], std::slice::from_ref(&released)), [Step::Remove(released.clone())]);
     assert_eq!(plan("n2", &[], &[released]), [], "another node's folder is not ours");
 }
 

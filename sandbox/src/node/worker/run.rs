@@ -178,10 +178,15 @@ impl Worker {
                 Ok(spec) => begin(&node, index, &spec).await,
             };
             node.counters.starts.fetch_add(1, Ordering::Relaxed);
-            if let Happening::Began { run, .. } = &happening {
-                spawn_watch(&node, happenings.clone(), index, run.clone());
-            }
+            let begun = match &happening {
+                Happening::Began { run, .. } => Some(run.clone()),
+                _ => None,
+            };
             let _ = happenings.send(happening).await;
+            // Only now: a process that ends at once must not be heard to end before it is heard to begin.
+            if let Some(run) = begun {
+                spawn_watch(&node, happenings.clone(), index, run);
+            }
             forget_old_runs(&node, &setting.uid, &container.name, attempt);
         });
     }

@@ -145,8 +145,8 @@ proptest! {
         let (mut applied, mut reached) = (Vec::new(), 0);
         for (back, run) in cuts.into_iter().chain([(3, events.len() + 3)]) {
             let start = reached - back.min(reached);
-            for index in start..(start + run).min(events.len()) {
-                match feed(&mut follower, 1, &events[index]) {
+            for (index, event) in events.iter().enumerate().skip(start).take(run) {
+                match feed(&mut follower, 1, event) {
                     Verdict::Apply => applied.push(index),
                     Verdict::Duplicate => prop_assert!(index < reached, "{index} of {reached} was dropped"),
                     verdict => prop_assert!(false, "{verdict:?} at {index} of {reached}"),

@@ -160,5 +160,6 @@ impl Hosted {
         let mut fanout = self.fanout.lock();
         self.end_sessions(&mut fanout);
         self.follower.lock().reset();
+        *self.replica.write() = None;
     }
 }

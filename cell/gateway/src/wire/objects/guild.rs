@@ -5,6 +5,9 @@ use serde_json::{Value, json};
 
 use super::{id_or_null, ids, iso8601, text_or_null, user};
 
+/// Guilds with more members are told to be large: the protocol's default threshold.
+const LARGE_ABOVE: i32 = 50;
+
 /// What a whole guild object is made of.
 #[derive(Debug)]
 pub struct GuildParts<'a> {
@@ -30,7 +33,7 @@ pub fn guild(parts: &GuildParts<'_>) -> Value {
         ("members", parts.members.iter().map(|one| member(one)).collect()),
         ("member_count", parts.member_count.into()),
         ("approximate_member_count", parts.member_count.into()),
-        ("large", (parts.member_count > 250).into()),
+        ("large", (parts.member_count > LARGE_ABOVE).into()),
         ("joined_at", joined_at),
         ("unavailable", false.into()),
     ] {

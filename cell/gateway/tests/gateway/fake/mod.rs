@@ -2,6 +2,8 @@
 //! order and answers as the contracts say; faults are switched on by the tests.
 
 pub mod client;
+mod data_service;
+mod guild_service;
 
 use std::collections::HashMap;
 use std::pin::Pin;
@@ -11,19 +13,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use cell_proto::directory::{Buckets, Member as FleetMember, Role as FleetRole};
 use cell_proto::unit::{Unit, bucket_of};
 use cell_proto::v1::change::Kind;
-use cell_proto::v1::data_service_server::{DataService, DataServiceServer};
-use cell_proto::v1::guild_service_server::{GuildService, GuildServiceServer};
+use cell_proto::v1::data_service_server::DataServiceServer;
+use cell_proto::v1::guild_service_server::GuildServiceServer;
 use cell_proto::v1::link_down::Kind as Down;
-use cell_proto::v1::link_up::Kind as Up;
-use cell_proto::v1::query_reply::Answer;
-use cell_proto::v1::query_request::Query;
 use cell_proto::v1::*;
 use cell_runtime::View;
 use futures::Stream;
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
-use tokio_stream::wrappers::ReceiverStream;
-use tonic::{Request, Response, Status, Streaming};
+use tonic::{Response, Status};
 
 type Link = mpsc::Sender<Result<LinkDown, Status>>;
 
@@ -58,6 +56,8 @@ pub struct State {
     /// Commit, but answer with a broken call, so many times.
     pub lost_answers: u32,
     pub attaches: Vec<Attach>,
+    /// Added to the term of every frame.
+    pub risen: u64,
 }
 
 #[derive(Clone, Default)]
@@ -96,6 +96,15 @@ impl Fake {
         self.state.lock().links.clear();
     }
 
+    /// Sends a frame down every link that follows the guild.
+    pub fn inject(&self, guild_id: i64, frame: &Down) {
+        for (link, guilds) in &self.state.lock().links {
+            if guilds.contains(&guild_id) {
+                let _ = link.try_send(Ok(LinkDown { kind: Some(frame.clone()) }));
+            }
+        }
+    }
+
     /// Commits a change to a guild and feeds it.
     pub fn commit(&self, guild_id: i64, operation_id: Vec<u8>, actor_id: i64, mut kind: Kind) -> Committed {
         let mut state = self.state.lock();
@@ -128,7 +137,8 @@ impl Fake {
             }
             _ => {}
         }
-        let frame = Down::Events(GuildEvents { guild_id, events: vec![event], term: 1 });
+        let term = 1 + state.risen;
+        let frame = Down::Events(GuildEvents { guild_id, events: vec![event], term });
         for (link, guilds) in &state.links {
             if guilds.contains(&guild_id) {
                 let _ = link.try_send(Ok(LinkDown { kind: Some(frame.clone()) }));
@@ -251,249 +261,6 @@ fn guild_of(change: &Change, state: &State) -> i64 {
 
 type Out<T> = Result<Response<T>, Status>;
 type Boxed<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
-
-#[tonic::async_trait]
-impl DataService for Fake {
-    type ReadGuildStream = Boxed<GuildChunk>;
-    type FeedStream = Boxed<FeedBatch>;
-
-    async fn submit(&self, request: Request<SubmitRequest>) -> Out<SubmitReply> {
-        let request = request.into_inner();
-        let change = request.change.unwrap();
-        let (guild_id, lost) = {
-            let mut state = self.state.lock();
-            state.seen.push((request.operation_id.clone(), request.deadline_unix_ms));
-            if state.waits > 0 {
-                state.waits -= 1;
-                return Ok(Response::new(refuse(Reason::Wait, 20)));
-            }
-            let guild_id = guild_of(&change, &state);
-            let current = state.guilds.get(&guild_id).map_or(0, |guild| guild.guild.policy_version);
-            let structural = matches!(change.kind, Some(Kind::GuildCreated(_)));
-            if state.stale_policies > 0 || !structural && request.policy_version < current {
-                state.stale_policies = state.stale_policies.saturating_sub(1);
-                return Ok(Response::new(refuse(Reason::StalePolicy, 0)));
-            }
-            let lost = state.lost_answers > 0;
-            state.lost_answers = state.lost_answers.saturating_sub(1);
-            (guild_id, lost)
-        };
-        let committed = self.commit(guild_id, request.operation_id, request.actor_id, change.kind.unwrap());
-        if lost {
-            return Err(Status::unavailable("the answer was lost"));
-        }
-        Ok(Response::new(SubmitReply { outcome: Some(submit_reply::Outcome::Committed(committed)) }))
-    }
-
-    async fn query(&self, request: Request<QueryRequest>) -> Out<QueryReply> {
-        let state = self.state.lock();
-        let not_found = || Answer::Refusal(Refusal::new(Reason::NotFound, "scripted"));
-        let mut messages = state.guilds.values().flat_map(|guild| &guild.messages);
-        let answer = match request.into_inner().query.unwrap() {
-            Query::User(query) => state.users.get(&query.user_id).cloned().map(Answer::User),
-            Query::UserGuilds(query) => {
-                let guild_ids = state.user_guilds.get(&query.user_id).cloned().unwrap_or_default();
-                Some(Answer::UserGuilds(UserGuilds { guild_ids }))
-            }
-            Query::Message(query) => messages.find(|one| one.id == query.message_id).cloned().map(Answer::Message),
-            Query::MessagePage(query) => {
-                let mut found: Vec<_> = messages
-                    .filter(|one| one.channel_id == query.channel_id)
-                    .filter(|one| query.before == 0 || one.id < query.before)
-                    .filter(|one| one.id > query.after)
-                    .cloned()
-                    .collect();
-                found.sort_by_key(|one| std::cmp::Reverse(one.id));
-                found.truncate(query.limit as usize);
-                Some(Answer::MessagePage(MessagePage { messages: found }))
-            }
-            Query::Invite(query) => {
-                let invites = state.guilds.values().flat_map(|guild| &guild.invites).find(|one| one.code == query.code);
-                invites.cloned().map(Answer::Invite)
-            }
-            Query::Channel(query) => {
-                let channels =
-                    state.guilds.values().flat_map(|guild| &guild.channels).find(|one| one.id == query.channel_id);
-                channels.cloned().map(Answer::Channel)
-            }
-        };
-        Ok(Response::new(QueryReply { as_of: 1, answer: Some(answer.unwrap_or_else(not_found)) }))
-    }
-
-    async fn read_guild(&self, request: Request<ReadGuildRequest>) -> Out<Self::ReadGuildStream> {
-        let guild = self.state.lock().guilds.get(&request.into_inner().guild_id).cloned().unwrap_or_default();
-        let chunk = GuildChunk { invites: guild.invites, done: true, ..GuildChunk::default() };
-        Ok(Response::new(Box::pin(futures::stream::iter([Ok(chunk)]))))
-    }
-
-    async fn feed(&self, _: Request<FeedRequest>) -> Out<Self::FeedStream> {
-        Err(Status::unimplemented("not scripted"))
-    }
-    async fn ack_feed(&self, _: Request<AckFeedRequest>) -> Out<AckFeedReply> {
-        Err(Status::unimplemented("not scripted"))
-    }
-    async fn read_log(&self, _: Request<ReadLogRequest>) -> Out<ReadLogReply> {
-        Err(Status::unimplemented("not scripted"))
-    }
-    async fn create_heads(&self, _: Request<CreateHeadsRequest>) -> Out<CreateHeadsReply> {
-        Err(Status::unimplemented("not scripted"))
-    }
-    async fn list_heads(&self, _: Request<ListHeadsRequest>) -> Out<ListHeadsReply> {
-        Err(Status::unimplemented("not scripted"))
-    }
-    async fn inspect(&self, _: Request<InspectRequest>) -> Out<InspectReply> {
-        Err(Status::unimplemented("not scripted"))
-    }
-    async fn claim(&self, _: Request<ClaimRequest>) -> Out<ClaimReply> {
-        Err(Status::unimplemented("not scripted"))
-    }
-    async fn split_guild(&self, _: Request<SplitGuildRequest>) -> Out<RunReply> {
-        Err(Status::unimplemented("not scripted"))
-    }
-    async fn merge_guild(&self, _: Request<MergeGuildRequest>) -> Out<RunReply> {
-        Err(Status::unimplemented("not scripted"))
-    }
-    async fn switch(&self, _: Request<SwitchRequest>) -> Out<SwitchReply> {
-        Err(Status::unimplemented("not scripted"))
-    }
-}
-
-impl Fake {
-    fn attach(&self, link: &Link, index: usize, attach: Attach) {
-        let mut state = self.state.lock();
-        state.attaches.push(attach.clone());
-        let guild_id = attach.guild_id;
-        let Some(guild) = state.guilds.get(&guild_id) else {
-            let refusal = Some(Refusal::new(Reason::NotFound, "scripted"));
-            let _ = link.try_send(Ok(LinkDown { kind: Some(Down::Refused(AttachRefused { guild_id, refusal })) }));
-            return;
-        };
-        let down = match &attach.position {
-            None => {
-                let named = |member: &&Member| attach.user_ids.contains(&member.user.as_ref().unwrap().id);
-                Down::Snapshot(GuildSnapshot {
-                    guild: Some(guild.guild.clone()),
-                    channels: guild.channels.clone(),
-                    roles: guild.roles.clone(),
-                    members: guild.members.iter().filter(named).cloned().collect(),
-                    member_count: guild.members.len() as i32,
-                    position: guild.log.last().map(|(position, _)| position.clone()),
-                    term: 1,
-                    guild_term: 1,
-                })
-            }
-            Some(held) => {
-                let after = guild.log.iter().filter(|(position, _)| position.number > held.number);
-                let events = after.map(|(position, entry)| event_of(guild, position, entry)).collect();
-                Down::Events(GuildEvents { guild_id, events, term: 1 })
-            }
-        };
-        let _ = link.try_send(Ok(LinkDown { kind: Some(down) }));
-        if let Some((_, guilds)) = state.links.get_mut(index) {
-            guilds.push(guild_id);
-        }
-    }
-
-    fn interest(&self, link: &Link, interest: &Interest) {
-        if interest.add_user_ids.is_empty() {
-            return;
-        }
-        let state = self.state.lock();
-        let Some(guild) = state.guilds.get(&interest.guild_id) else { return };
-        let id = |member: &Member| member.user.as_ref().unwrap().id;
-        let (mut members, mut not_members) = (Vec::new(), Vec::new());
-        for user in &interest.add_user_ids {
-            match guild.members.iter().find(|member| id(member) == *user) {
-                Some(member) => members.push(member.clone()),
-                None => not_members.push(*user),
-            }
-        }
-        let info = MemberInfo { guild_id: interest.guild_id, members, not_members };
-        let _ = link.try_send(Ok(LinkDown { kind: Some(Down::Members(info)) }));
-    }
-}
-
-#[tonic::async_trait]
-impl GuildService for Fake {
-    type LinkStream = Boxed<LinkDown>;
-
-    async fn link(&self, request: Request<Streaming<LinkUp>>) -> Out<Self::LinkStream> {
-        let mut up = request.into_inner();
-        let (link, frames) = mpsc::channel(4096);
-        let index = {
-            let mut state = self.state.lock();
-            state.links.push((link.clone(), Vec::new()));
-            state.links.len() - 1
-        };
-        let fake = self.clone();
-        let weak = link.downgrade();
-        drop(link);
-        tokio::spawn(async move {
-            while let Ok(Some(frame)) = up.message().await {
-                let Some(link) = weak.upgrade() else { return };
-                match frame.kind {
-                    Some(Up::Attach(attach)) => fake.attach(&link, index, attach),
-                    Some(Up::Interest(interest)) => fake.interest(&link, &interest),
-                    Some(Up::Typing(typing)) => {
-                        let _ = link.try_send(Ok(LinkDown { kind: Some(Down::Typing(typing)) }));
-                        fake.state.lock().typing.push(typing);
-                    }
-                    _ => {}
-                }
-            }
-        });
-        Ok(Response::new(Box::pin(ReceiverStream::new(frames))))
-    }
-
-    async fn mutate(&self, request: Request<MutateRequest>) -> Out<SubmitReply> {
-        let request = request.into_inner();
-        let kind = request.change.unwrap().kind.unwrap();
-        let committed = self.commit(request.guild_id, request.operation_id, request.actor_id, kind);
-        Ok(Response::new(SubmitReply { outcome: Some(submit_reply::Outcome::Committed(committed)) }))
-    }
-
-    async fn members(&self, request: Request<MembersRequest>) -> Out<MembersReply> {
-        let request = request.into_inner();
-        let state = self.state.lock();
-        let guild = state.guilds.get(&request.guild_id).cloned().unwrap_or_default();
-        let id = |member: &Member| member.user.as_ref().unwrap().id;
-        let wanted = |member: &&Member| {
-            if request.by_prefix {
-                member.user.as_ref().unwrap().name.starts_with(&request.name_prefix)
-            } else if request.user_ids.is_empty() {
-                id(member) > request.after_user_id
-            } else {
-                request.user_ids.contains(&id(member))
-            }
-        };
-        let mut members: Vec<_> = guild.members.iter().filter(wanted).cloned().collect();
-        members.sort_by_key(id);
-        let not_found =
-            request.user_ids.iter().copied().filter(|user| !members.iter().any(|member| id(member) == *user));
-        let not_found = not_found.collect();
-        members.truncate(request.limit.max(1) as usize);
-        Ok(Response::new(MembersReply { members, not_found, member_count: guild.members.len() as i32, refusal: None }))
-    }
-
-    async fn warm(&self, _: Request<WarmRequest>) -> Out<WarmReply> {
-        Err(Status::unimplemented("not scripted"))
-    }
-    async fn announce_standby(&self, _: Request<AnnounceStandbyRequest>) -> Out<RunReply> {
-        Err(Status::unimplemented("not scripted"))
-    }
-    async fn reach(&self, _: Request<ReachRequest>) -> Out<ReachReply> {
-        Err(Status::unimplemented("not scripted"))
-    }
-    async fn take_over(&self, _: Request<TakeOverRequest>) -> Out<RunReply> {
-        Err(Status::unimplemented("not scripted"))
-    }
-    async fn forget(&self, _: Request<ForgetRequest>) -> Out<RunReply> {
-        Err(Status::unimplemented("not scripted"))
-    }
-    async fn inspect_guild(&self, _: Request<InspectGuildRequest>) -> Out<InspectGuildReply> {
-        Err(Status::unimplemented("not scripted"))
-    }
-}
 
 /// A fleet member.
 pub fn fleet_member(id: &str, role: FleetRole, address: &str) -> FleetMember {

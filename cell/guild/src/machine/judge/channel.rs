@@ -61,7 +61,10 @@ fn check_fields(judging: &Judging<'_>, wanted: &Channel) -> Judgement<()> {
 /// Nobody grants or denies through an overwrite what they do not hold themselves.
 fn check_overwrites(wanted: &Channel, before: &[Overwrite], held: i64) -> Judgement<()> {
     if wanted.overwrites.len() > OVERWRITE_LIMIT {
-        return Err(Refusal::new(Reason::TooLarge, format!("channel.overwrites has more than {OVERWRITE_LIMIT} entries")));
+        return Err(Refusal::new(
+            Reason::TooLarge,
+            format!("channel.overwrites has more than {OVERWRITE_LIMIT} entries"),
+        ));
     }
     if wanted.overwrites.iter().any(|overwrite| !(0..=1).contains(&overwrite.r#type)) {
         return Err(invalid("channel.overwrites.type is neither 0 (role) nor 1 (member)"));

@@ -32,7 +32,8 @@ pub(super) fn put(judging: &Judging<'_>, put: &InvitePut) -> Judgement<InvitePut
 }
 
 pub(super) fn delete(judging: &Judging<'_>, deleted: &InviteDeleted) -> Judgement<InviteDeleted> {
-    let invite = judging.view.invites.get(&deleted.code).ok_or_else(|| not_found("code names no invite of this guild"))?;
+    let invite =
+        judging.view.invites.get(&deleted.code).ok_or_else(|| not_found("code names no invite of this guild"))?;
     let manages_channel = judging.permissions_in(invite.channel_id).unwrap_or(0) & bits::MANAGE_CHANNELS != 0;
     if !manages_channel && invite.inviter_id != judging.actor_id {
         judging.require(bits::MANAGE_GUILD, "MANAGE_GUILD")?;

@@ -104,11 +104,8 @@ fn check_timeout(judging: &Judging<'_>, current: &Member, wanted: &Member) -> Ju
 }
 
 pub(super) fn remove(judging: &Judging<'_>, removed: &MemberRemoved) -> Judgement<MemberRemoved> {
-    let target = judging
-        .view
-        .members
-        .get(removed.user_id)
-        .ok_or_else(|| not_found("user_id is not a member of this guild"))?;
+    let target =
+        judging.view.members.get(removed.user_id).ok_or_else(|| not_found("user_id is not a member of this guild"))?;
     if judging.is_owner(removed.user_id) {
         return Err(Refusal::new(Reason::Forbidden, "the owner cannot leave; give the guild away or delete it"));
     }

@@ -88,7 +88,11 @@ impl<'a> Judging<'a> {
 
     /// What the actor may do in a channel.
     fn permissions_in(&self, channel_id: i64) -> Judgement<i64> {
-        let channel = self.view.channels.get(&channel_id).ok_or_else(|| not_found("channel_id names no channel of this guild"))?;
+        let channel = self
+            .view
+            .channels
+            .get(&channel_id)
+            .ok_or_else(|| not_found("channel_id names no channel of this guild"))?;
         let member = self.actor()?;
         Ok(policy::channel_permissions(&self.view.guild, member, channel, self.now_ms, |id| self.view.roles.get(&id)))
     }
@@ -155,7 +159,10 @@ fn check_room(what: &str, count: usize, limit: usize) -> Judgement<()> {
     if count < limit {
         return Ok(());
     }
-    Err(Refusal::new(Reason::TooLarge, format!("this guild has {count} {what}, the most is {limit}; delete some first")))
+    Err(Refusal::new(
+        Reason::TooLarge,
+        format!("this guild has {count} {what}, the most is {limit}; delete some first"),
+    ))
 }
 
 #[cfg(test)]

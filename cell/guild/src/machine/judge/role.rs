@@ -46,7 +46,8 @@ pub(super) fn put(judging: &Judging<'_>, put: &RolePut) -> Judgement<RolePut> {
 
 pub(super) fn delete(judging: &Judging<'_>, deleted: &RoleDeleted) -> Judgement<RoleDeleted> {
     judging.require(bits::MANAGE_ROLES, "MANAGE_ROLES")?;
-    let role = judging.view.roles.get(&deleted.role_id).ok_or_else(|| not_found("role_id names no role of this guild"))?;
+    let role =
+        judging.view.roles.get(&deleted.role_id).ok_or_else(|| not_found("role_id names no role of this guild"))?;
     if role.id == judging.view.guild.id {
         return Err(invalid("role_id is @everyone, which cannot be deleted"));
     }

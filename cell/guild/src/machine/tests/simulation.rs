@@ -20,7 +20,8 @@ fn small() -> Limits {
 fn random_kind(rng: &mut StdRng) -> (i64, Kind) {
     let user = rng.random_range(2..12);
     if rng.random_bool(0.6) {
-        let put = MemberPut { member: Some(member(user)), joined: true, invite_code: "code".into(), ..MemberPut::default() };
+        let put =
+            MemberPut { member: Some(member(user)), joined: true, invite_code: "code".into(), ..MemberPut::default() };
         return (user, Kind::MemberPut(put));
     }
     if rng.random_bool(0.5) {
@@ -110,11 +111,14 @@ fn check_state(world: &World, node: usize) {
 /// What was answered as committed is in the log once; what was refused for good is not.
 fn check_answers(world: &World) {
     for (ticket, reply) in &world.answers {
-        let in_logs = |log: &str| world.logs.entries[log].iter().filter(|entry| entry.operation_id == operation(*ticket)).count();
+        let in_logs =
+            |log: &str| world.logs.entries[log].iter().filter(|entry| entry.operation_id == operation(*ticket)).count();
         let count = in_logs(&bucket()) + in_logs(&own());
         match reply.outcome.as_ref().unwrap() {
             Outcome::Committed(_) => assert_eq!(count, 1, "operation {ticket}"),
-            Outcome::Refusal(refusal) if !refusal.why().is_retryable() => assert_eq!(count, 0, "operation {ticket}: {refusal:?}"),
+            Outcome::Refusal(refusal) if !refusal.why().is_retryable() => {
+                assert_eq!(count, 0, "operation {ticket}: {refusal:?}")
+            }
             Outcome::Refusal(_) => {}
         }
     }
@@ -122,15 +126,14 @@ fn check_answers(world: &World) {
 
 #[test]
 fn every_gateway_gets_every_entry_once_and_in_order_whatever_happens() {
-    let only = std::env::var("SEED").ok().and_then(|seed| seed.parse::<u64>().ok());
-    for seed in only.map_or(0..400, |seed| seed..seed + 1) {
+    for seed in 0..300 {
         run(seed, 600);
     }
 }
 
 #[test]
 fn long_runs_with_fresh_seeds_end_well_too() {
-    for _ in 0..20 {
+    for _ in 0..10 {
         run(rand::random(), 3000);
     }
 }

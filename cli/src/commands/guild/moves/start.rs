@@ -34,7 +34,8 @@ pub async fn run(args: StartArgs, global: &Global) -> Result<Exit, CommandError>
         Some(hash) => hash.clone(),
         None => reviewed(&args, &api, global).await?,
     };
-    let run = api.start_move(&args.what.request(Some(hash))).await.map_err(from_api)?;
+    let started = api.start_move(&args.what.request(Some(hash))).await.map_err(from_api);
+    let run = started.map_err(|error| with_flags(error, &args.what))?;
     if args.wait {
         return watch::follow(&api, &run.name, global).await;
     }
@@ -58,4 +59,15 @@ async fn reviewed(args: &StartArgs, api: &cell_api::Client, global: &Global) -> 
     }
     confirm(global, &format!("Move guild {} from {} to {}", plan.guild_id, plan.from, plan.to))?;
     Ok(plan.hash)
+}
+
+/// The API knows the guild but not the flags that were typed.
+fn with_flags(error: CommandError, what: &WhatArgs) -> CommandError {
+    match error {
+        CommandError::Refused(mut refusal) if refusal.next.starts_with("cellctl guild move plan") => {
+            refusal.next = format!("cellctl guild move plan {}", what.flags());
+            CommandError::Refused(refusal)
+        }
+        other => other,
+    }
 }

@@ -69,7 +69,7 @@ async fn to_the_end(api: &cell_api::Client, name: &str, timeout: Option<Duration
             return Err(CommandError::TimedOut {
                 waited_for: format!("move {name}"),
                 blocked_by: last,
-                next: format!("cellctl guild move watch {name}, or cellctl guild move abort {name}"),
+                next: format!("cellctl describe move {name}"),
             });
         }
         tokio::time::sleep(EVERY).await;

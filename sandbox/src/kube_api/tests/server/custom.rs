@@ -40,7 +40,10 @@ async fn objects_are_defaulted_pruned_and_judged() {
     assert!(status["message"].as_str().unwrap().starts_with("Widget.example.dev \"x\" is invalid: spec.size"));
     let status = s.post(WIDGETS, widget("a-name-longer-than-twenty-characters", 1)).await.refused(422, "Invalid");
     assert!(status["message"].as_str().unwrap().contains("name is too long"));
-    s.post(WIDGETS, json!({"metadata": {"name": "y"}, "spec": {}})).await.refused(422, "Invalid");
+    let mut bare = widget("y", 1);
+    bare["spec"] = json!({});
+    s.post(WIDGETS, bare).await.refused(422, "Invalid");
+    s.post(WIDGETS, json!({"metadata": {"name": "y"}, "spec": {"size": 1}})).await.refused(400, "BadRequest");
     s.merge(&format!("{WIDGETS}/w"), json!({"spec": {"size": "big"}})).await.refused(422, "Invalid");
     s.stop().await;
 }

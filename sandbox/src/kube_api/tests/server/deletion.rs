@@ -45,7 +45,7 @@ async fn preconditions_protect_from_deleting_another() {
     s.delete(&path("a"), right).await.ok();
     s.delete(&path("a"), json!({})).await.refused(404, "NotFound");
     s.post(CONFIG_MAPS, config_map("a", "1")).await.ok();
-    s.delete(&path("a"), json!({"propagationPolicy": "Sideways"})).await.refused(400, "BadRequest");
+    s.delete(&path("a"), json!({"propagationPolicy": "Sideways"})).await.refused(422, "Invalid");
     s.delete(&path("a"), json!({"gracePeriodSeconds": -1})).await.refused(400, "BadRequest");
     s.stop().await;
 }

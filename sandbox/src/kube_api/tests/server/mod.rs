@@ -5,6 +5,7 @@ mod custom;
 mod deletion;
 mod kubectl;
 mod objects;
+mod parity;
 mod pods;
 mod runtime;
 mod watches;
@@ -116,12 +117,7 @@ impl Sandbox {
     }
 
     pub async fn request(&self, request: Request<Vec<u8>>) -> Answer {
-        let (parts, body) = request.into_parts();
-        let response = self.client.send(Request::from_parts(parts, body.into())).await.unwrap();
-        let (parts, body) = response.into_parts();
-        let bytes = tokio::time::timeout(DEADLINE, body.collect()).await.expect("body in time").unwrap().to_bytes();
-        let body = serde_json::from_slice(&bytes).unwrap_or_else(|_| json!(String::from_utf8_lossy(&bytes)));
-        Answer { code: parts.status.as_u16(), body, headers: parts.headers }
+        send(&self.client, request).await
     }
 
     /// Waits until a path answers with something for which the condition holds.
@@ -140,6 +136,16 @@ impl Sandbox {
     pub async fn until_gone(&self, path: &str) {
         self.until(path, "object is gone", |a| a.code == 404).await;
     }
+}
+
+/// Sends a raw request.
+pub async fn send(client: &Client, request: Request<Vec<u8>>) -> Answer {
+    let (parts, body) = request.into_parts();
+    let response = client.send(Request::from_parts(parts, body.into())).await.unwrap();
+    let (parts, body) = response.into_parts();
+    let bytes = tokio::time::timeout(DEADLINE, body.collect()).await.expect("body in time").unwrap().to_bytes();
+    let body = serde_json::from_slice(&bytes).unwrap_or_else(|_| json!(String::from_utf8_lossy(&bytes)));
+    Answer { code: parts.status.as_u16(), body, headers: parts.headers }
 }
 
 async fn client(kubeconfig: PathBuf) -> Client {

@@ -7,22 +7,22 @@ use serde_json::{Value, json};
 use super::{CONFIG_MAPS, DEADLINE, PODS, Sandbox, config_map, pod};
 use crate::store::StoreOptions;
 
-struct Events {
+pub struct Events {
     lines: Box<dyn futures::Stream<Item = std::io::Result<String>> + Unpin + Send>,
 }
 
 impl Events {
     async fn open(s: &Sandbox, path: &str) -> Self {
-        Self::open_as(s, path, "application/json").await
+        Self::open_as(&s.client, path, "application/json").await
     }
 
-    async fn open_as(s: &Sandbox, path: &str, accept: &str) -> Self {
+    pub async fn open_as(client: &kube::Client, path: &str, accept: &str) -> Self {
         let request = Request::get(path).header("accept", accept).body(Vec::new()).unwrap();
-        let lines = s.client.request_stream(request).await.unwrap().lines();
+        let lines = client.request_stream(request).await.unwrap().lines();
         Self { lines: Box::new(Box::pin(lines)) }
     }
 
-    async fn next(&mut self) -> Option<Value> {
+    pub async fn next(&mut self) -> Option<Value> {
         use futures::StreamExt;
         let line = tokio::time::timeout(DEADLINE, self.lines.next()).await.expect("an event in time");
         line.map(|l| serde_json::from_str(&l.unwrap()).unwrap())
@@ -76,7 +76,7 @@ async fn initial_events_end_with_their_bookmark() {
     s.post(CONFIG_MAPS, config_map("a", "1")).await.ok();
     s.post(CONFIG_MAPS, config_map("b", "1")).await.ok();
     let query = "watch=true&sendInitialEvents=true&allowWatchBookmarks=true";
-    s.get(&format!("{CONFIG_MAPS}?{query}")).await.refused(400, "BadRequest");
+    s.get(&format!("{CONFIG_MAPS}?{query}")).await.refused(422, "Invalid");
     let mut events = Events::open(&s, &format!("{CONFIG_MAPS}?{query}&resourceVersionMatch=NotOlderThan")).await;
     assert_eq!(events.short().await, "ADDED a");
     assert_eq!(events.short().await, "ADDED b");
@@ -138,7 +138,7 @@ async fn watched_tables_name_their_columns_once() {
     s.post(PODS, pod("a")).await.ok();
     s.post(PODS, pod("b")).await.ok();
     let accept = "application/json;as=Table;v=v1;g=meta.k8s.io";
-    let mut events = Events::open_as(&s, &format!("{PODS}?watch=true"), accept).await;
+    let mut events = Events::open_as(&s.client, &format!("{PODS}?watch=true"), accept).await;
     let (one, two) = (events.next().await.unwrap(), events.next().await.unwrap());
     assert!(one["object"]["columnDefinitions"].is_array() && two["object"]["columnDefinitions"].is_null());
     assert_eq!(two["object"]["rows"][0]["cells"][0], "b");

@@ -1,0 +1,228 @@
+//! What really happened: every append the store took, every row written, every answer given; and the invariants over them.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use cell_proto::v1::change::Kind;
+use cell_proto::v1::{AppendRequest, Entry, Head, ReadRowsRequest, SegmentReply, WriteRequest};
+use cell_store::{MemoryState, Reply};
+use prost::Message as _;
+
+use super::super::types::OperationId;
+use crate::domain::tables::{self, MESSAGES, mutations};
+
+#[derive(Default)]
+pub(super) struct Ghost {
+    /// Everything committed, in the order the store took it.
+    pub(super) committed: Vec<(String, Entry)>,
+    by_number: HashMap<(String, u64), OperationId>,
+    pub(super) by_operation: HashMap<OperationId, (String, u64)>,
+    last: HashMap<String, (u64, i64)>,
+    last_term: HashMap<String, u64>,
+    guild_last_us: i64,
+    last_message_id: i64,
+    written: HashSet<i64>,
+    /// Messages that exist, by what is committed.
+    alive: HashSet<i64>,
+    /// Whose claim a term of a log is.
+    claims: HashMap<(String, u64), String>,
+    /// Operations refused by the owner of a term.
+    refused: HashSet<(OperationId, String, u64)>,
+    /// Logs whose head names nobody, after a switch.
+    unclaimed: HashSet<String>,
+    /// Entries committed while their log was nobody's.
+    strays: HashSet<OperationId>,
+    /// A switch was undone after its compare-and-set may have been sent: strays are then no fault.
+    pub(super) undone: bool,
+    /// How often what happened: a schedule that does nothing proves nothing.
+    pub(super) counts: BTreeMap<&'static str, u64>,
+    pub(super) split_out: bool,
+    pub(super) violation: Option<String>,
+}
+
+fn operation(entry: &Entry) -> OperationId {
+    entry.operation_id.as_slice().try_into().unwrap()
+}
+
+impl Ghost {
+    pub(super) fn accuse(&mut self, what: String) {
+        self.violation.get_or_insert(what);
+    }
+
+    pub(super) fn count(&mut self, what: &'static str) {
+        *self.counts.entry(what).or_default() += 1;
+    }
+
+    /// A head was changed: every change of cell, appender or pointer raises the term.
+    pub(super) fn head_changed(&mut self, old: Option<&Head>, new: &Head) {
+        if old.is_some_and(|old| new.term <= old.term) {
+            self.accuse(format!("the head of {} changed and its term did not rise: {new:?}", new.log));
+        }
+        if new.appender.is_empty() && new.moved_to.is_empty() && old.is_some() {
+            self.count("switches");
+            self.unclaimed.insert(new.log.clone());
+        } else {
+            self.unclaimed.remove(&new.log);
+        }
+        if !new.appender.is_empty() {
+            self.count("claims");
+            self.claims.insert((new.log.clone(), new.term), new.appender.clone());
+        }
+    }
+
+    /// The owner of a term refused an operation.
+    pub(super) fn was_refused(&mut self, id: OperationId, log: &str, term: u64) {
+        self.refused.insert((id, log.to_owned(), term));
+    }
+
+    pub(super) fn appended(&mut self, request: &AppendRequest, reply: &SegmentReply) {
+        if !reply.applied {
+            return;
+        }
+        let before = self.last_term.insert(request.log.clone(), request.term).unwrap_or(0);
+        if request.term < before {
+            self.accuse(format!("{} takes an append of term {} after one of term {before}", request.log, request.term));
+        }
+        for stored in &request.entries {
+            let entry = Entry::decode(stored.body.as_slice()).unwrap();
+            let id = operation(&entry);
+            if self.refused.contains(&(id, request.log.clone(), request.term)) {
+                self.accuse(format!("operation {id:?} was refused and then committed by the same owner"));
+            }
+            if self.unclaimed.contains(&request.log) {
+                self.strays.insert(id);
+            }
+            self.entry(&request.log, entry);
+        }
+    }
+
+    fn entry(&mut self, log: &str, entry: Entry) {
+        let id = operation(&entry);
+        let at = format!("{log}/{}", entry.number);
+        if let Some(other) = self.by_number.insert((log.to_owned(), entry.number), id)
+            && other != id
+        {
+            self.accuse(format!("the number {at} holds two different entries"));
+        }
+        if let Some(before) = self.by_operation.insert(id, (log.to_owned(), entry.number)) {
+            self.accuse(format!("operation {id:?} was committed twice, at {before:?} and {at}"));
+        }
+        let (last, last_us) = self.last.get(log).copied().unwrap_or_default();
+        if entry.number != last + 1 {
+            self.accuse(format!("{at} follows number {last}"));
+        }
+        if entry.timestamp_us <= last_us {
+            self.accuse(format!("the timestamp of {at} does not rise"));
+        }
+        self.last.insert(log.to_owned(), (entry.number, entry.timestamp_us));
+        self.guild_entry(log, &entry, &at);
+        self.committed.push((log.to_owned(), entry));
+    }
+
+    fn guild_entry(&mut self, log: &str, entry: &Entry, at: &str) {
+        let kind = entry.change.as_ref().unwrap().kind.as_ref().unwrap();
+        match kind {
+            Kind::Split(_) if self.split_out => self.accuse(format!("{at} splits what is split")),
+            Kind::Split(_) => self.split_out = true,
+            Kind::Merge(_) if !self.split_out => self.accuse(format!("{at} merges what is not split")),
+            Kind::Merge(_) => self.split_out = false,
+            _ if log.starts_with('g') != self.split_out => {
+                self.accuse(format!("{at}: the guild lives in the other log"))
+            }
+            _ => {}
+        }
+        if entry.timestamp_us <= self.guild_last_us {
+            self.accuse(format!("the timestamp of {at} is below one of the guild's other log"));
+        }
+        self.guild_last_us = self.guild_last_us.max(entry.timestamp_us);
+        self.count("entries");
+        match kind {
+            Kind::MessageCreated(created) => {
+                let id = created.message.as_ref().unwrap().id;
+                if id <= self.last_message_id {
+                    self.accuse(format!("the message id of {at} does not rise"));
+                }
+                self.last_message_id = id;
+                self.alive.insert(id);
+            }
+            Kind::MessageEdited(edited) if !self.alive.contains(&edited.message_id) => {
+                self.accuse(format!("{at} edits a message that is not there"));
+            }
+            Kind::MessageDeleted(deleted) if !self.alive.remove(&deleted.message_id) => {
+                self.accuse(format!("{at} deletes a message that is not there"));
+            }
+            Kind::Split(_) => self.count("splits"),
+            Kind::Merge(_) => self.count("merges"),
+            _ => {}
+        }
+    }
+
+    pub(super) fn written(&mut self, request: &WriteRequest) {
+        self.written.extend(request.mutations.iter().map(|mutation| mutation.timestamp_us));
+    }
+
+    /// An operation was acknowledged with this entry.
+    pub(super) fn acknowledged(&mut self, id: OperationId, log: &str, entry: &Entry, duplicate: bool) {
+        self.count(if duplicate { "duplicates" } else { "acknowledged" });
+        if self.strays.contains(&id) && !duplicate && !self.undone {
+            self.accuse(format!("operation {id:?} was committed by an owner that had switched its log away"));
+        }
+        match self.by_operation.get(&id) {
+            None => self.accuse(format!("operation {id:?} was acknowledged and is in no log")),
+            Some(at) if *at != (log.to_owned(), entry.number) => {
+                let at = at.clone();
+                self.accuse(format!("operation {id:?} was acknowledged as {log}/{} and is {at:?}", entry.number));
+            }
+            Some(_) if operation(entry) != id => self.accuse(format!("{id:?} was acknowledged with another's entry")),
+            Some(_) if !self.written.contains(&entry.timestamp_us) => {
+                self.accuse(format!("operation {id:?} was answered before it was applied"));
+            }
+            Some(_) => {}
+        }
+    }
+
+    /// At the end: the tables hold what the committed entries say, in their order.
+    pub(super) fn compare(&mut self, store: &mut MemoryState) {
+        let mut fold = MemoryState::default();
+        let mut partitions = HashSet::new();
+        for (index, (_, entry)) in self.committed.iter().enumerate() {
+            let mut rows = mutations(entry);
+            for row in &mut rows {
+                row.timestamp_us = index as i64 + 1;
+                partitions.insert((row.table.clone(), row.partition.clone()));
+            }
+            let request = WriteRequest { timestamp_us: 1, mutations: rows, ttl_seconds: 0 };
+            fold.handle(request.into(), 0).unwrap();
+        }
+        for (table, partition) in partitions {
+            let (expected, found) = (dump(&mut fold, &table, &partition), dump(store, &table, &partition));
+            if expected != found {
+                self.accuse(format!("table {table} differs from its log's fold: {found:?} is not {expected:?}"));
+            }
+        }
+    }
+}
+
+type Dump = BTreeMap<(Vec<u8>, String), Vec<u8>>;
+
+fn dump(store: &mut MemoryState, table: &str, partition: &[u8]) -> Dump {
+    let request = ReadRowsRequest {
+        table: table.into(),
+        partition: partition.into(),
+        limit: 1_000_000,
+        ..ReadRowsRequest::default()
+    };
+    let Ok(Reply::Rows(reply)) = store.handle(request.into(), 0) else { panic!("rows") };
+    let whole =
+        |row: &cell_proto::v1::Row| table != MESSAGES || row.cells.iter().any(|cell| cell.column == tables::BODY);
+    let rows = reply.rows.into_iter().filter(whole);
+    rows.flat_map(|row| row.cells.into_iter().map(move |cell| ((row.clustering.clone(), cell.column), cell.value)))
+        .collect()
+}
+
+/// The message an entry created.
+pub(super) fn message_id(entry: &Entry) -> Option<i64> {
+    match entry.change.as_ref()?.kind.as_ref()? {
+        Kind::MessageCreated(created) => Some(created.message.as_ref()?.id),
+        _ => None,
+    }
+}

@@ -1,0 +1,117 @@
+//! The scripted data owner's gRPC.
+
+use cell_proto::v1::change::Kind;
+use cell_proto::v1::data_service_server::DataService;
+use cell_proto::v1::query_reply::Answer;
+use cell_proto::v1::query_request::Query;
+use cell_proto::v1::*;
+use tonic::{Request, Status};
+
+use super::{Boxed, Fake, Out, guild_of, refuse};
+use tonic::Response;
+
+#[tonic::async_trait]
+impl DataService for Fake {
+    type ReadGuildStream = Boxed<GuildChunk>;
+    type FeedStream = Boxed<FeedBatch>;
+
+    async fn submit(&self, request: Request<SubmitRequest>) -> Out<SubmitReply> {
+        let request = request.into_inner();
+        let change = request.change.unwrap();
+        let (guild_id, lost) = {
+            let mut state = self.state.lock();
+            state.seen.push((request.operation_id.clone(), request.deadline_unix_ms));
+            if state.waits > 0 {
+                state.waits -= 1;
+                return Ok(Response::new(refuse(Reason::Wait, 20)));
+            }
+            let guild_id = guild_of(&change, &state);
+            let current = state.guilds.get(&guild_id).map_or(0, |guild| guild.guild.policy_version);
+            let structural = matches!(change.kind, Some(Kind::GuildCreated(_)));
+            if state.stale_policies > 0 || !structural && request.policy_version < current {
+                state.stale_policies = state.stale_policies.saturating_sub(1);
+                return Ok(Response::new(refuse(Reason::StalePolicy, 0)));
+            }
+            let lost = state.lost_answers > 0;
+            state.lost_answers = state.lost_answers.saturating_sub(1);
+            (guild_id, lost)
+        };
+        let committed = self.commit(guild_id, request.operation_id, request.actor_id, change.kind.unwrap());
+        if lost {
+            return Err(Status::unavailable("the answer was lost"));
+        }
+        Ok(Response::new(SubmitReply { outcome: Some(submit_reply::Outcome::Committed(committed)) }))
+    }
+
+    async fn query(&self, request: Request<QueryRequest>) -> Out<QueryReply> {
+        let state = self.state.lock();
+        let not_found = || Answer::Refusal(Refusal::new(Reason::NotFound, "scripted"));
+        let mut messages = state.guilds.values().flat_map(|guild| &guild.messages);
+        let answer = match request.into_inner().query.unwrap() {
+            Query::User(query) => state.users.get(&query.user_id).cloned().map(Answer::User),
+            Query::UserGuilds(query) => {
+                let guild_ids = state.user_guilds.get(&query.user_id).cloned().unwrap_or_default();
+                Some(Answer::UserGuilds(UserGuilds { guild_ids }))
+            }
+            Query::Message(query) => messages.find(|one| one.id == query.message_id).cloned().map(Answer::Message),
+            Query::MessagePage(query) => {
+                let mut found: Vec<_> = messages
+                    .filter(|one| one.channel_id == query.channel_id)
+                    .filter(|one| query.before == 0 || one.id < query.before)
+                    .filter(|one| one.id > query.after)
+                    .cloned()
+                    .collect();
+                found.sort_by_key(|one| std::cmp::Reverse(one.id));
+                found.truncate(query.limit as usize);
+                Some(Answer::MessagePage(MessagePage { messages: found }))
+            }
+            Query::Invite(query) => {
+                let invites = state.guilds.values().flat_map(|guild| &guild.invites).find(|one| one.code == query.code);
+                invites.cloned().map(Answer::Invite)
+            }
+            Query::Channel(query) => {
+                let channels =
+                    state.guilds.values().flat_map(|guild| &guild.channels).find(|one| one.id == query.channel_id);
+                channels.cloned().map(Answer::Channel)
+            }
+        };
+        Ok(Response::new(QueryReply { as_of: 1, answer: Some(answer.unwrap_or_else(not_found)) }))
+    }
+
+    async fn read_guild(&self, request: Request<ReadGuildRequest>) -> Out<Self::ReadGuildStream> {
+        let guild = self.state.lock().guilds.get(&request.into_inner().guild_id).cloned().unwrap_or_default();
+        let chunk = GuildChunk { invites: guild.invites, done: true, ..GuildChunk::default() };
+        Ok(Response::new(Box::pin(futures::stream::iter([Ok(chunk)]))))
+    }
+
+    async fn feed(&self, _: Request<FeedRequest>) -> Out<Self::FeedStream> {
+        Err(Status::unimplemented("not scripted"))
+    }
+    async fn ack_feed(&self, _: Request<AckFeedRequest>) -> Out<AckFeedReply> {
+        Err(Status::unimplemented("not scripted"))
+    }
+    async fn read_log(&self, _: Request<ReadLogRequest>) -> Out<ReadLogReply> {
+        Err(Status::unimplemented("not scripted"))
+    }
+    async fn create_heads(&self, _: Request<CreateHeadsRequest>) -> Out<CreateHeadsReply> {
+        Err(Status::unimplemented("not scripted"))
+    }
+    async fn list_heads(&self, _: Request<ListHeadsRequest>) -> Out<ListHeadsReply> {
+        Err(Status::unimplemented("not scripted"))
+    }
+    async fn inspect(&self, _: Request<InspectRequest>) -> Out<InspectReply> {
+        Err(Status::unimplemented("not scripted"))
+    }
+    async fn claim(&self, _: Request<ClaimRequest>) -> Out<ClaimReply> {
+        Err(Status::unimplemented("not scripted"))
+    }
+    async fn split_guild(&self, _: Request<SplitGuildRequest>) -> Out<RunReply> {
+        Err(Status::unimplemented("not scripted"))
+    }
+    async fn merge_guild(&self, _: Request<MergeGuildRequest>) -> Out<RunReply> {
+        Err(Status::unimplemented("not scripted"))
+    }
+    async fn switch(&self, _: Request<SwitchRequest>) -> Out<SwitchReply> {
+        Err(Status::unimplemented("not scripted"))
+    }
+}

@@ -1,0 +1,92 @@
+//! A whole gateway process, from start to drain, with etcd away and a snapshot to go on with.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::time::Duration;
+
+use cell_gateway::{Config, RunError, run};
+use cell_proto::directory::Role;
+use cell_runtime::CancellationToken;
+use futures::StreamExt;
+use serde_json::{Value, json};
+
+use crate::fake::client::{ALICE, Client, DEADLINE, limits, token};
+use crate::fake::{Fake, fleet_member};
+use crate::real::free_port;
+
+fn config(folder: &std::path::Path) -> Config {
+    let random: [u8; 2] = rand::random();
+    let address = IpAddr::V4(Ipv4Addr::new(127, 91, random[0], random[1].clamp(1, 254)));
+    let (keys, state) = (folder.join("keys"), folder.join("state"));
+    std::fs::create_dir_all(&keys).unwrap();
+    std::fs::create_dir_all(&state).unwrap();
+    std::fs::write(keys.join("current"), [9; 32]).unwrap();
+    let http_port = free_port(address);
+    Config {
+        cell: "a".into(),
+        storage_cell: "main".into(),
+        member_id: "a-gateway-0".into(),
+        address,
+        listen_address: address,
+        grpc_port: 0,
+        admin_port: 0,
+        http_port,
+        public_url: format!("http://{address}:{http_port}"),
+        token_keys_dir: keys,
+        etcd_endpoints: vec!["127.0.0.1:1".into()],
+        etcd_prefix: "/t/".into(),
+        state_dir: state,
+        plaintext: false,
+        grace: Duration::from_secs(3),
+        limits: limits(),
+    }
+}
+
+#[tokio::test]
+async fn a_process_serves_from_its_snapshot_and_drains_when_told_to_stop() {
+    let folder = tempfile::tempdir().unwrap();
+    let fake = Fake::default();
+    fake.user(ALICE, "alice");
+    let mut view = crate::fake::serve(&fake).await;
+    view.set_member(fleet_member("a-gateway-9", Role::Gateway, "127.0.0.1:1"));
+    let config = config(folder.path());
+    std::fs::write(config.state_dir.join("directory.json"), serde_json::to_vec(&view.to_snapshot()).unwrap()).unwrap();
+    let url = format!("ws://{}:{}/?v=10", config.address, config.http_port);
+    let shutdown = CancellationToken::new();
+    let running = tokio::spawn(run(config, shutdown.clone()));
+    let connect = async {
+        loop {
+            match tokio_tungstenite::connect_async(&url).await {
+                Ok((socket, _)) => return socket,
+                Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
+            }
+        }
+    };
+    let socket = tokio::time::timeout(DEADLINE, connect).await.expect("the gateway did not start");
+    let mut client = Client { socket, last: 0 };
+    assert_eq!(client.next().await["op"], 10);
+    client.send(json!({"op": 2, "d": {"token": token(ALICE), "intents": 0}})).await;
+    assert_eq!(client.next().await["t"], "READY");
+    shutdown.cancel();
+    let told: Value = client.next().await;
+    assert_eq!(told["op"], 7);
+    assert_eq!(client.close_code().await, 4000);
+    while let Some(Ok(_)) = client.socket.next().await {}
+    let ended = tokio::time::timeout(DEADLINE, running).await.expect("the gateway did not stop in time");
+    assert!(ended.unwrap().is_ok());
+}
+
+#[tokio::test]
+async fn a_start_that_cannot_work_names_what_to_change() {
+    let folder = tempfile::tempdir().unwrap();
+    let good = config(folder.path());
+    let without_keys = Config { token_keys_dir: folder.path().join("nowhere"), ..good.clone() };
+    let error = run(without_keys, CancellationToken::new()).await.unwrap_err();
+    assert!(matches!(error, RunError::Keys(_)) && error.to_string().contains("nowhere"), "{error}");
+    let held = tokio::net::TcpListener::bind((good.listen_address, 0)).await.unwrap();
+    let in_use = Config { http_port: held.local_addr().unwrap().port(), ..good.clone() };
+    let error = run(in_use, CancellationToken::new()).await.unwrap_err();
+    assert!(error.to_string().contains("--http-port"), "{error}");
+    let outside = Config { listen_address: IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1)), ..good };
+    let error = run(outside, CancellationToken::new()).await.unwrap_err();
+    assert!(error.to_string().contains("--plaintext"), "{error}");
+}

@@ -1,0 +1,312 @@
+//! The program as people run it: exit codes, what goes to stdout and what to stderr, and what it asks the APIs for. The APIs are
+//! scripted ones on a loopback port; nothing here needs a sandbox.
+
+// The whole file is a test; outside of test functions clippy cannot know.
+#![allow(clippy::unwrap_used)]
+
+use std::net::SocketAddr;
+use std::process::{Command, Output};
+use std::sync::{Arc, Mutex};
+
+use axum::body::Bytes;
+use axum::extract::{Request, State};
+use axum::http::{Method, StatusCode};
+use axum::response::{IntoResponse, Response};
+use axum::{Json, Router};
+use serde_json::{Value, json};
+
+/// What a scripted API was asked, in order: method, path, body.
+type Asked = Arc<Mutex<Vec<(Method, String, Value)>>>;
+type Script = fn(&Method, &str, &Value, &str) -> Option<(StatusCode, Value)>;
+
+struct Fake {
+    folder: tempfile::TempDir,
+    asked: Asked,
+    _runtime: tokio::runtime::Runtime,
+}
+
+#[derive(Clone)]
+struct Served {
+    asked: Asked,
+    script: Script,
+    base: String,
+}
+
+impl Fake {
+    /// Serves a Fleet whose control-plane API is the same server; `script` answers everything else.
+    fn serve(script: Script) -> Self {
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).unwrap();
+        let address: SocketAddr = listener.local_addr().unwrap();
+        let asked = Asked::default();
+        let served = Served { asked: Arc::clone(&asked), script, base: format!("http://{address}") };
+        let router = Router::new().fallback(answer).with_state(served);
+        runtime.spawn(async move { axum::serve(listener, router).await });
+        let folder = tempfile::tempdir().unwrap();
+        let kubeconfig = json!({
+            "current-context": "c",
+            "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u", "namespace": "ns"}}],
+            "clusters": [{"name": "c", "cluster": {"server": format!("http://{address}")}}],
+            "users": [{"name": "u", "user": {"token": "secret"}}],
+        });
+        std::fs::write(folder.path().join("kubeconfig"), kubeconfig.to_string()).unwrap();
+        Self { folder, asked, _runtime: runtime }
+    }
+
+    fn run(&self, line: &str) -> Output {
+        cellctl(line, &[("KUBECONFIG", self.folder.path().join("kubeconfig").to_str().unwrap())])
+    }
+
+    fn asked(&self, method: &Method, path: &str) -> Vec<Value> {
+        let asked = self.asked.lock().unwrap();
+        asked.iter().filter(|(m, p, _)| m == method && p == path).map(|(_, _, body)| body.clone()).collect()
+    }
+}
+
+async fn answer(State(served): State<Served>, request: Request) -> Response {
+    let (parts, body) = request.into_parts();
+    let bytes: Bytes = axum::body::to_bytes(body, 1 << 20).await.unwrap();
+    let body: Value = serde_json::from_slice(&bytes).unwrap_or_default();
+    let path = parts.uri.path().to_owned();
+    served.asked.lock().unwrap().push((parts.method.clone(), path.clone(), body.clone()));
+    if parts.headers.get("authorization").is_none_or(|value| value != "Bearer secret") {
+        return StatusCode::UNAUTHORIZED.into_response();
+    }
+    if path.ends_with("/fleets") {
+        let fleet = json!({"apiVersion": "cellplane.dev/v1alpha1", "kind": "Fleet", "metadata": {"name": "main"},
+            "spec": {"etcd": {"endpoints": ["e:1"], "prefix": "/p/"}, "entry": {"host": "h", "port": 1},
+                "image": {"cell": "i"}, "bootstrapCells": ["a"]},
+            "status": {"controlPlaneAddress": served.base}});
+        return Json(
+            json!({"apiVersion": "cellplane.dev/v1alpha1", "kind": "FleetList", "metadata": {}, "items": [fleet]}),
+        )
+        .into_response();
+    }
+    match (served.script)(&parts.method, &path, &body, &served.base) {
+        Some((status, value)) => (status, Json(value)).into_response(),
+        None => {
+            let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "code": 404,
+                "reason": "NotFound", "message": format!("{path} not found")});
+            (StatusCode::NOT_FOUND, Json(status)).into_response()
+        }
+    }
+}
+
+/// Runs the program in an environment of its own.
+fn cellctl(line: &str, environment: &[(&str, &str)]) -> Output {
+    let home = tempfile::tempdir().unwrap();
+    Command::new(env!("CARGO_BIN_EXE_cellctl"))
+        .args(line.split_whitespace())
+        .env_clear()
+        .env("HOME", home.path())
+        .envs(environment.iter().copied())
+        .output()
+        .unwrap()
+}
+
+fn code(output: &Output) -> i32 {
+    output.status.code().unwrap()
+}
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+#[test]
+fn a_wrong_command_line_exits_2_and_says_nothing_on_stdout() {
+    for line in ["", "get", "get wombats", "frobnicate", "locate abc", "status --timeout 1x", "sandbox up --name ../x"]
+    {
+        let output = cellctl(line, &[]);
+        assert_eq!(code(&output), 2, "{line}: {}", stderr(&output));
+        assert_eq!(stdout(&output), "", "{line}");
+        assert!(!stderr(&output).is_empty(), "{line}");
+    }
+}
+
+#[test]
+fn help_version_and_completion_are_data() {
+    for (line, part) in
+        [("--help", "Exit codes:"), ("version", "cellplane.dev/v1alpha1"), ("completion bash", "cellctl")]
+    {
+        let output = cellctl(line, &[]);
+        assert_eq!((code(&output), stderr(&output).as_str()), (0, ""), "{line}");
+        assert!(stdout(&output).contains(part), "{line}");
+    }
+    let version: Value = serde_json::from_str(&stdout(&cellctl("version -o json", &[]))).unwrap();
+    assert_eq!(version["version"], env!("CARGO_PKG_VERSION"));
+}
+
+#[test]
+fn without_a_cluster_reads_are_refused_with_the_next_command() {
+    for line in ["get cells", "status", "locate 5", "token issue --bot a", "guild move plan 5 --to a"] {
+        let output = cellctl(line, &[]);
+        assert_eq!(code(&output), 3, "{line}: {}", stderr(&output));
+        assert!(stderr(&output).contains("next: cellctl sandbox up"), "{line}: {}", stderr(&output));
+    }
+    assert_eq!(code(&cellctl("get cells --kubeconfig /nowhere", &[])), 3);
+}
+
+#[test]
+fn a_sandbox_that_is_not_there_is_said_to_be_absent() {
+    let output = cellctl("sandbox status", &[]);
+    assert_eq!(code(&output), 3);
+    assert!(stderr(&output).contains("there is no sandbox"), "{}", stderr(&output));
+    assert_eq!(code(&cellctl("sandbox kubeconfig", &[])), 3);
+    let output = cellctl("sandbox down -o json", &[]);
+    assert_eq!((code(&output), stdout(&output).contains("absent")), (0, true));
+}
+
+#[test]
+fn colours_never_reach_a_pipe() {
+    let output = cellctl("get cells", &[]);
+    assert!(!stderr(&output).contains('\u{1b}') && !stdout(&output).contains('\u{1b}'));
+}
+
+fn plan(term: u64) -> Value {
+    let plan = cell_api::MovePlan {
+        guild_id: "5".into(),
+        unit: "b0001".into(),
+        from: "a".into(),
+        to: "b".into(),
+        term,
+        steps: vec!["Validate".into(), "Switch".into()],
+        checks: vec![],
+        deadline_seconds: 600,
+        rollback_window_seconds: 30,
+        sessions: None,
+        hash: String::new(),
+    };
+    serde_json::to_value(plan.sealed()).unwrap()
+}
+
+fn run(result: Value) -> Value {
+    json!({"name": "m-1", "runId": "r", "guildId": "5", "from": "a", "to": "b", "step": "Warm", "result": result,
+        "reason": "Waiting", "message": "guild node b-guild-0 does not answer", "blockedBy": "guild node b-guild-0"})
+}
+
+fn problem(reason: &str, detail: &str) -> Value {
+    let problem = cell_api::Problem::new(409, reason, "refused", detail).next("cellctl guild move plan 5 --to b");
+    serde_json::to_value(problem).unwrap()
+}
+
+/// Starts only the plan of term 3.
+fn moves(method: &Method, path: &str, body: &Value, _base: &str) -> Option<(StatusCode, Value)> {
+    match (method.as_str(), path) {
+        ("POST", "/v1/move-plans") => Some((StatusCode::OK, plan(3))),
+        ("POST", "/v1/moves") if body["planHash"] == plan(3)["hash"] => Some((StatusCode::OK, run(Value::Null))),
+        ("POST", "/v1/moves") => Some((StatusCode::CONFLICT, problem("PlanChanged", "the plan is another one by now"))),
+        ("GET", "/v1/moves/m-1") => Some((StatusCode::OK, run(Value::Null))),
+        ("GET", "/v1/moves/m-done") => Some((StatusCode::OK, run("Completed".into()))),
+        ("GET", "/v1/moves/m-undone") => Some((StatusCode::OK, run("Aborted".into()))),
+        _ => None,
+    }
+}
+
+#[test]
+fn the_hash_of_a_plan_starts_exactly_that_plan() {
+    let fake = Fake::serve(moves);
+    let output = fake.run("guild move plan 5 --to b -o json");
+    assert_eq!(code(&output), 0, "{}", stderr(&output));
+    let shown: Value = serde_json::from_str(&stdout(&output)).unwrap();
+    assert_eq!(shown, plan(3), "the JSON is the API's type");
+    let hash = shown["hash"].as_str().unwrap();
+
+    let output = fake.run(&format!("guild move start 5 --to b --plan-hash {hash} -o json"));
+    assert_eq!(code(&output), 0, "{}", stderr(&output));
+    assert_eq!(
+        fake.asked(&Method::POST, "/v1/moves"),
+        [json!({"guildId": "5", "target": {"cell": "b"}, "planHash": hash})]
+    );
+    assert_eq!(fake.asked(&Method::POST, "/v1/move-plans").len(), 1, "start with a hash plans nothing itself");
+}
+
+#[test]
+fn another_plan_by_now_is_refused() {
+    let fake = Fake::serve(moves);
+    let stale = plan(2)["hash"].as_str().unwrap().to_owned();
+    let output = fake.run(&format!("guild move start 5 --to b --plan-hash {stale}"));
+    assert_eq!(code(&output), 3);
+    assert_eq!(stdout(&output), "");
+    assert!(stderr(&output).contains("refused: PlanChanged: the plan is another one by now"), "{}", stderr(&output));
+    assert!(stderr(&output).contains("next: cellctl guild move plan 5 --to b"), "{}", stderr(&output));
+}
+
+#[test]
+fn without_a_hash_nothing_starts_unconfirmed() {
+    let fake = Fake::serve(moves);
+    let output = fake.run("guild move start 5 --to b");
+    assert_eq!(code(&output), 3, "{}", stderr(&output));
+    assert!(fake.asked(&Method::POST, "/v1/moves").is_empty());
+    let output = fake.run("guild move start 5 --to b --yes");
+    assert_eq!(code(&output), 0, "{}", stderr(&output));
+    assert_eq!(fake.asked(&Method::POST, "/v1/moves")[0]["planHash"], plan(3)["hash"], "what runs is what was planned");
+}
+
+#[test]
+fn watching_ends_as_the_run_does_or_at_its_timeout() {
+    let fake = Fake::serve(moves);
+    assert_eq!(code(&fake.run("guild move watch m-done")), 0);
+    assert_eq!(code(&fake.run("guild move watch m-undone")), 1);
+    assert_eq!(code(&fake.run("guild move watch m-absent")), 1);
+    let output = fake.run("guild move watch m-1 --timeout 50ms");
+    assert_eq!(code(&output), 4);
+    assert!(stderr(&output).contains("blocked by: Warm: guild node b-guild-0"), "{}", stderr(&output));
+}
+
+const GUILD: &str = "/apis/cellplane.dev/v1alpha1/namespaces/ns/guilds/g-5";
+
+/// A guild whose placement GitOps owns.
+fn owned_guild(method: &Method, path: &str, _body: &Value, _base: &str) -> Option<(StatusCode, Value)> {
+    let guild = json!({"apiVersion": "cellplane.dev/v1alpha1", "kind": "Guild",
+        "metadata": {"name": "g-5", "namespace": "ns", "resourceVersion": "7", "managedFields": [
+            {"manager": "argocd", "operation": "Apply", "fieldsV1": {"f:spec": {"f:placement": {"f:cell": {}}}}}]},
+        "spec": {"guildId": "5", "placement": {"cell": "a"}}});
+    (path == GUILD && (method == Method::GET || method == Method::PATCH)).then_some((StatusCode::OK, guild))
+}
+
+#[test]
+fn a_field_of_another_manager_is_left_alone_and_the_patch_for_git_printed() {
+    let fake = Fake::serve(owned_guild);
+    let output = fake.run("guild pin 5 --cell b");
+    assert_eq!(code(&output), 3);
+    let said = stderr(&output);
+    assert!(said.contains("Guild.spec.placement: g-5 is managed by argocd"), "{said}");
+    assert!(said.contains("placement:\n    cell: b"), "{said}");
+    assert!(said.contains("--override"), "{said}");
+    assert!(fake.asked(&Method::PATCH, GUILD).is_empty());
+
+    let output = fake.run("guild dedicate 5 --override --yes");
+    assert_eq!(code(&output), 0, "{}", stderr(&output));
+    assert!(stderr(&output).contains("warning"), "{}", stderr(&output));
+    let patch = &fake.asked(&Method::PATCH, GUILD)[0];
+    assert_eq!(patch["spec"], json!({"placement": {"cell": null, "dedicated": {}}}));
+    assert_eq!(patch["metadata"]["resourceVersion"], "7", "only what was judged is changed");
+}
+
+#[test]
+fn what_is_already_so_is_not_written_again() {
+    let fake = Fake::serve(owned_guild);
+    let output = fake.run("guild pin 5 --cell a -o json");
+    assert_eq!(code(&output), 0, "{}", stderr(&output));
+    assert!(stdout(&output).contains("unchanged"));
+    assert!(fake.asked(&Method::PATCH, GUILD).is_empty());
+}
+
+fn tokens(method: &Method, path: &str, body: &Value, _base: &str) -> Option<(StatusCode, Value)> {
+    let issued = json!({"token": format!("jwt-of-{}", body["name"].as_str()?), "userId": "42", "created": true});
+    (method == Method::POST && path == "/v1/tokens").then_some((StatusCode::OK, issued))
+}
+
+#[test]
+fn a_token_goes_to_stdout_and_nowhere_else() {
+    let fake = Fake::serve(tokens);
+    let output = fake.run("token issue --bot echo -o json");
+    let value: Value = serde_json::from_str(&stdout(&output)).unwrap();
+    assert_eq!((&value["token"], &value["userId"]), (&json!("jwt-of-echo"), &json!("42")));
+    assert_eq!(stderr(&output), "");
+    assert_eq!(fake.asked(&Method::POST, "/v1/tokens"), [json!({"kind": "bot", "name": "echo"})]);
+}
