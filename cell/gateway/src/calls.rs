@@ -217,7 +217,8 @@ impl Calls {
                     return Ok(Err(Box::new(refusal)));
                 }
                 invites.extend(chunk.invites);
-                if chunk.done || invites.len() > MAX_INVITES {
+                // Members come last, and may be many.
+                if chunk.done || !chunk.members.is_empty() || invites.len() > MAX_INVITES {
                     break;
                 }
             }
@@ -282,7 +283,7 @@ impl Calls {
                         return Err(state.give_up());
                     }
                     if permit.is_none() {
-                        permit = Some(self.hold()?);
+                        permit = Some(self.hold().map_err(|full| state.unless_unknown(full))?);
                     }
                     tokio::time::sleep(jittered).await;
                 }

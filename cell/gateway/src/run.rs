@@ -82,7 +82,7 @@ pub async fn run(config: Config, shutdown: CancellationToken) -> Result<(), RunE
     let member = member_of(&config, &listeners, incarnation)?;
     let gateway = Gateway::new(config, directory.clone(), keys, incarnation, stop.clone());
     let readiness = Readiness::not_ready("the directory has not been read yet");
-    let served = tokio::spawn(serve(gateway.clone(), listeners, readiness.clone(), stop.clone()));
+    let mut served = tokio::spawn(serve(gateway.clone(), listeners, readiness.clone(), stop.clone()));
     let ready = async { while !directory.wait_usable(Duration::from_secs(5)).await {} };
     tokio::select! {
         () = ready => {}
@@ -91,7 +91,11 @@ pub async fn run(config: Config, shutdown: CancellationToken) -> Result<(), RunE
     readiness.set_ready();
     let registration = directory.register(member);
     tracing::info!(member = %gateway.config.member_id, cell = %gateway.config.cell, "the gateway serves");
-    shutdown.cancelled().await;
+    tokio::select! {
+        () = shutdown.cancelled() => {}
+        // A gateway that serves nothing must not stay registered.
+        ended = &mut served => return ended.unwrap_or_else(|error| Err(std::io::Error::other(error).into())),
+    }
     registration.set_draining();
     readiness.set_not_ready("draining");
     drain(&gateway).await;
@@ -131,7 +135,7 @@ pub async fn serve(
     readiness: Readiness,
     stop: CancellationToken,
 ) -> Result<(), RunError> {
-    let mut registry = Registry::with_prefix("cell");
+    let mut registry = Registry::with_prefix("cellplane");
     gateway.metrics.register(&mut registry);
     let admin = tokio::spawn(Admin::new(readiness, registry).serve(listeners.admin, stop.clone()));
     let sweeper = tokio::spawn(sweep(gateway.clone(), stop.clone()));

@@ -1,6 +1,5 @@
 //! The admin port of a role: `/livez`, `/readyz` and `/metrics`. It decides nothing: roles say whether they are ready.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -60,7 +59,10 @@ impl Admin {
         Self { readiness, registry: Arc::new(registry) }
     }
 
-    /// Serves until `shutdown`; answers the address it listens on through the returned future's caller.
+    /// Serves until `shutdown`.
+    ///
+    /// # Errors
+    /// The system's, when the listener fails.
     pub async fn serve(self, listener: TcpListener, shutdown: CancellationToken) -> std::io::Result<()> {
         let router = Router::new()
             .route("/livez", get(|| async { "ok\n" }))
@@ -88,11 +90,6 @@ async fn metrics(State(admin): State<Admin>) -> Response {
             (StatusCode::INTERNAL_SERVER_ERROR, format!("failed to encode metrics: {error}\n")).into_response()
         }
     }
-}
-
-/// Listens on the admin port. Names the flag in the error.
-pub async fn bind(address: SocketAddr, flag: &str) -> Result<TcpListener, crate::listen::ListenError> {
-    crate::listen::bind(address, flag).await
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use super::crowd::Shared;
 use super::history::{self, Read};
-use super::ledger::{Client, Seen};
+use super::ledger::{Client, ReadMark, Seen};
 use super::protocol::{self, Event};
 use super::rest::RestError;
 use super::socket::{Ended, Socket, address_of};
@@ -63,6 +63,7 @@ pub struct Life {
     /// It lost a session and has not read what followed yet.
     behind: bool,
     reading: Option<JoinHandle<Result<HashMap<i64, Read>, RestError>>>,
+    reading_since_ms: u64,
     begun: bool,
 }
 
@@ -262,6 +263,7 @@ impl ClientTask {
             return;
         }
         let (shared, token, known) = (Arc::clone(&self.shared), self.token.clone(), self.life.known.clone());
+        self.life.reading_since_ms = shared.at_ms();
         self.life.reading = Some(tokio::spawn(async move {
             let mut reads = HashMap::new();
             for channel in &shared.channels {
@@ -277,8 +279,12 @@ impl ClientTask {
         self.life.reading = None;
         match read {
             Ok(reads) => {
+                let at_ms = self.life.reading_since_ms;
                 self.record(|record| {
-                    reads.values().flat_map(|read| &read.messages).for_each(|seen| record.history(*seen));
+                    for (channel, read) in &reads {
+                        read.messages.iter().for_each(|seen| record.history(*seen));
+                        record.has_read(*channel, ReadMark { from_id: read.from_id, to_id: read.last_id, at_ms });
+                    }
                 });
                 self.life.known.extend(reads.into_iter().map(|(channel, read)| (channel, read.last_id)));
                 self.life.behind = false;

@@ -17,6 +17,8 @@ const WITHIN: Duration = Duration::from_secs(60);
 pub struct Read {
     /// The demo's messages, oldest first, each as often as it was found.
     pub messages: Vec<Seen>,
+    /// What it was read from.
+    pub from_id: i64,
     /// The last message id read, whatever it said; what it was read from when nothing followed.
     pub last_id: i64,
 }
@@ -26,7 +28,7 @@ pub struct Read {
 /// # Errors
 /// [`RestError`].
 pub async fn read_after(rest: &Rest, token: &str, channel_id: i64, after: i64, at_ms: u64) -> Result<Read, RestError> {
-    let mut read = Read { messages: Vec::new(), last_id: after };
+    let mut read = Read { messages: Vec::new(), from_id: after, last_id: after };
     loop {
         let page = rest
             .call(&Call {
@@ -75,7 +77,7 @@ mod tests {
 
     #[test]
     fn a_page_is_turned_round_and_copies_in_it_are_kept() {
-        let mut read = Read { messages: vec![], last_id: 3 };
+        let mut read = Read { messages: vec![], from_id: 3, last_id: 3 };
         let message = |id: &str, content: &str| json!({"id": id, "content": content});
         let page = json!([
             message("9", "demo #2 a"),

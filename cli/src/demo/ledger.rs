@@ -60,6 +60,35 @@ pub struct Offence {
     /// The message before it in the session's channel, where the order matters.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub after: Option<i64>,
+    /// Up to where the client had read that channel's history, where it did.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub read: Option<ReadMark>,
+}
+
+/// One reading of a channel's history after identifying anew.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ReadMark {
+    /// Read what follows this id.
+    pub from_id: i64,
+    /// Up to this id.
+    pub to_id: i64,
+    /// Asked for at, in milliseconds since the demo began.
+    pub at_ms: u64,
+}
+
+/// How the losses lie: one message for all points elsewhere than all messages for one client.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Spread {
+    /// Clients that lack something.
+    pub clients: u64,
+    /// Messages that somebody lacks.
+    pub messages: u64,
+    /// The first of them was acknowledged at, in milliseconds since the demo began.
+    pub from_ms: u64,
+    /// The last of them.
+    pub to_ms: u64,
 }
 
 /// The sums, as the demo prints them.
@@ -87,6 +116,8 @@ pub struct Verdict {
     pub sums: Sums,
     /// The first offence by time, if there is one.
     pub first: Option<Offence>,
+    /// How the losses lie, if there are any.
+    pub losses: Option<Spread>,
 }
 
 impl Verdict {
@@ -139,6 +170,8 @@ pub struct Client {
     last: HashMap<i64, i64>,
     /// Got at all: live, or by history read after identifying anew.
     got: Numbers,
+    /// Its last reading of each channel's history.
+    reads: HashMap<i64, ReadMark>,
     duplicated: u64,
     reordered: u64,
     first: Option<Offence>,
@@ -155,6 +188,7 @@ impl Client {
             here: Numbers::default(),
             last: HashMap::new(),
             got: Numbers::default(),
+            reads: HashMap::new(),
             duplicated: 0,
             reordered: 0,
             first: None,
@@ -193,6 +227,11 @@ impl Client {
         }
     }
 
+    /// A channel's history was read.
+    pub fn has_read(&mut self, channel_id: i64, mark: ReadMark) {
+        self.reads.insert(channel_id, mark);
+    }
+
     /// The last id seen in the session that is or was, by channel: where a client reads on in the history.
     pub fn last_seen(&self, channel_id: i64) -> Option<i64> {
         self.last.get(&channel_id).copied()
@@ -209,7 +248,7 @@ impl Client {
     }
 
     fn offend(&mut self, fault: Fault, message: Seen, after: Option<i64>) {
-        let offence = Offence { fault, client: self.name.clone(), session: self.sessions, message, after };
+        let offence = Offence { fault, client: self.name.clone(), session: self.sessions, message, after, read: None };
         keep_first(&mut self.first, offence);
     }
 }
@@ -252,8 +291,14 @@ impl Ledger {
 
     fn stored_twice(&mut self, seen: Seen) {
         self.copies += 1;
-        let offence =
-            Offence { fault: Fault::StoredTwice, client: String::new(), session: 0, message: seen, after: None };
+        let offence = Offence {
+            fault: Fault::StoredTwice,
+            client: String::new(),
+            session: 0,
+            message: seen,
+            after: None,
+            read: None,
+        };
         keep_first(&mut self.first, offence);
     }
 
@@ -269,9 +314,17 @@ impl Ledger {
             sums.lost += 1;
             keep_first(
                 &mut first,
-                Offence { fault: Fault::NotStored, client: String::new(), session: 0, message: *message, after: None },
+                Offence {
+                    fault: Fault::NotStored,
+                    client: String::new(),
+                    session: 0,
+                    message: *message,
+                    after: None,
+                    read: None,
+                },
             );
         }
+        let (mut missing, mut lacking) = (BTreeMap::new(), 0);
         for client in clients {
             sums.delivered += client.got.len();
             sums.duplicated += client.duplicated;
@@ -279,7 +332,10 @@ impl Ledger {
             if let Some(offence) = client.first.clone() {
                 keep_first(&mut first, offence);
             }
+            let mut lacks = false;
             for message in self.missed(client) {
+                lacks = true;
+                missing.insert(message.number, message.at_ms);
                 sums.lost += 1;
                 keep_first(
                     &mut first,
@@ -289,11 +345,19 @@ impl Ledger {
                         session: client.sessions,
                         message: *message,
                         after: None,
+                        read: client.reads.get(&message.channel_id).copied(),
                     },
                 );
             }
+            lacking += u64::from(lacks);
         }
-        Verdict { sums, first }
+        let losses = (!missing.is_empty()).then(|| Spread {
+            clients: lacking,
+            messages: missing.len() as u64,
+            from_ms: missing.values().copied().min().unwrap_or(0),
+            to_ms: missing.values().copied().max().unwrap_or(0),
+        });
+        Verdict { sums, first, losses }
     }
 
     /// How many acknowledged messages a client has not got yet.

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::crowd::Tempers;
-use super::ledger::{Offence, Sums};
+use super::ledger::{Offence, Spread, Sums};
 use super::moves::Moved;
 use crate::exit::CommandError;
 use crate::output::{Table, View};
@@ -47,6 +47,9 @@ pub struct Report {
     /// The first offence; absent when the ledger is clean.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub first_offence: Option<Offence>,
+    /// How the losses lie.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub losses: Option<Spread>,
     /// The first trouble that the ledger cannot know.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trouble: Option<String>,
@@ -121,6 +124,15 @@ impl Report {
             );
         }
         add("Seed", self.seed.to_string());
+        if let Some(losses) = &self.losses {
+            add(
+                "Losses",
+                format!(
+                    "{} messages acknowledged from {} to {} ms, {} clients",
+                    losses.messages, losses.from_ms, losses.to_ms, losses.clients
+                ),
+            );
+        }
         if let Some(trouble) = &self.trouble {
             add("Trouble", trouble.clone());
         }
@@ -138,9 +150,17 @@ pub fn describe(offence: &Offence) -> String {
         format!("{} in its session {}", offence.client, offence.session)
     };
     let after = offence.after.map(|after| format!(", after message {after}")).unwrap_or_default();
+    let read = offence.read.map(|read| {
+        format!("; it read the history at {} ms from message {} to {}", read.at_ms, read.from_id, read.to_id)
+    });
     format!(
-        "{:?}: message {} (number {}) of channel {} at {} ms, {place}{after}",
-        offence.fault, message.message_id, message.number, message.channel_id, message.at_ms
+        "{:?}: message {} (number {}) of channel {} at {} ms, {place}{after}{}",
+        offence.fault,
+        message.message_id,
+        message.number,
+        message.channel_id,
+        message.at_ms,
+        read.unwrap_or_default()
     )
 }
 
@@ -176,6 +196,7 @@ mod tests {
             sequence_gaps: 0,
             send_ms: SendTimes { p50: 3, p99: 9, max: 20 },
             first_offence: None,
+            losses: None,
             trouble: None,
         }
     }
@@ -197,7 +218,8 @@ mod tests {
     fn a_clean_run_has_no_fault_and_every_other_has_one() {
         assert_eq!(report().fault(), None);
         let message = Seen { number: 4, message_id: 40, channel_id: 100, at_ms: 9 };
-        let offence = Offence { fault: Fault::Reordered, client: "u1".into(), session: 2, message, after: Some(44) };
+        let offence =
+            Offence { fault: Fault::Reordered, client: "u1".into(), session: 2, message, after: Some(44), read: None };
         let dirty =
             Report { first_offence: Some(offence), ledger: Sums { reordered: 1, ..report().ledger }, ..report() };
         assert_eq!(

@@ -284,6 +284,7 @@ impl<'a> Stage<'a> {
             sequence_gaps: counters.gaps.load(Relaxed),
             send_ms: SendTimes { p50: tally.latency_ms(0.5), p99: tally.latency_ms(0.99), max: tally.latency_ms(1.0) },
             first_offence: verdict.first,
+            losses: verdict.losses,
             trouble: self.trouble(),
         })
     }

@@ -54,12 +54,15 @@ impl DataServer {
         let limit = Duration::from_millis(request.hold_limit_ms.into());
         let deadline = tokio::time::Instant::now() + limit;
         let run_id = request.run_id.clone();
-        let undo = || drop(handle.messages.try_send(Message::Reopen { run_id: run_id.clone() }));
+        // Waits for room in the mailbox: were it lost, admission would stay closed.
+        let undo = || async {
+            let _gone = handle.messages.send(Message::Reopen { run_id: run_id.clone() }).await;
+        };
         let close = handle.ask(|answer| Message::Close { run_id: run_id.clone(), answer });
         let last = match tokio::time::timeout_at(deadline, close).await {
             Ok(last) => last?,
             Err(_) => {
-                undo();
+                undo().await;
                 return Err(Refusal::new(
                     Reason::Wait,
                     "what is in flight did not settle in time; nothing was switched",
@@ -70,7 +73,7 @@ impl DataServer {
             let reached = tokio::time::timeout_at(deadline, self.reach(request, last)).await;
             let reached = reached.unwrap_or_else(|_| Err(Refusal::new(Reason::Wait, "no answer in time")));
             if let Err(refusal) = reached {
-                undo();
+                undo().await;
                 let message = format!("the target's guild node has not reached entry {last}: {}", refusal.message);
                 return Err(Refusal::new(Reason::Wait, message).retry_after_ms(500));
             }
@@ -81,7 +84,7 @@ impl DataServer {
             Ok(switched) => switched.map_err(|refusal| self.doubted(refusal))?,
             Err(_) => {
                 // The machine settles by itself, and reopens if nothing was switched; the caller asks again.
-                undo();
+                undo().await;
                 return Err(Refusal::new(Reason::UnknownOutcome, "the head did not answer in time; ask again"));
             }
         };

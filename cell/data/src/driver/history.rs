@@ -44,7 +44,7 @@ pub(super) async fn page(store: &Arc<dyn Store>, query: &MessagePageQuery) -> Re
         newer.extend(scan(0, query.around, true, limit - limit.div_ceil(2)).run().await?);
         newer
     } else if query.after != 0 {
-        let mut newer = scan(query.after + 1, i64::MAX, false, limit).run().await?;
+        let mut newer = scan(query.after.saturating_add(1), i64::MAX, false, limit).run().await?;
         newer.reverse();
         newer
     } else {

@@ -27,6 +27,8 @@ const PARALLEL: usize = 256;
 const PARALLEL_OF_ONE: usize = 16;
 /// Channels and guilds share this many lanes.
 const LANES: usize = 256;
+/// Distinct queries waiting or reading; more are refused at once.
+const MAX_FLIGHTS: usize = 8192;
 /// The longest such wait.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Most guilds of one user.
@@ -88,6 +90,10 @@ impl Queries {
         if let Some(flight) = flights.get(&key) {
             logs.context.metrics.queries_joined.inc();
             return flight.clone();
+        }
+        if flights.len() >= MAX_FLIGHTS {
+            let refusal = Refusal::new(Reason::Overloaded, format!("{MAX_FLIGHTS} reads wait")).retry_after_ms(500);
+            return futures::future::ready(Err(refusal)).boxed().shared();
         }
         let (queries, logs, own_key) = (self.clone(), logs.clone(), key.clone());
         // A task of its own: whoever started it may go away.

@@ -132,7 +132,7 @@ impl DataServer {
             inheritance: None,
         });
         let handle = self.logs.owner(&request.log, Turn::Ours).await?;
-        let left = u64::try_from(request.deadline_unix_ms - unix_ms()).unwrap_or(0);
+        let left = u64::try_from(request.deadline_unix_ms.saturating_sub(unix_ms())).unwrap_or(0);
         // A little longer than the deadline: the machine tells the reason better.
         let wait = SUBMIT.min(Duration::from_millis(left.saturating_add(250)));
         let answer = handle.ask(|answer| Message::Submit { command, answer });

@@ -120,10 +120,12 @@ impl DataServer {
             handle.ask(|answer| Message::Close { run_id, answer }).await?;
             handle.ask(|answer| Message::Seal { moved_to, answer }).await
         };
-        tokio::time::timeout(SEAL, work).await.unwrap_or_else(|_| {
-            drop(handle.messages.try_send(Message::Reopen { run_id: request.run_id.clone() }));
-            Err(Refusal::new(Reason::UnknownOutcome, "the guild's log was not sealed in time; ask again"))
-        })
+        if let Ok(sealed) = tokio::time::timeout(SEAL, work).await {
+            return sealed;
+        }
+        // Waits for room in the mailbox: were it lost, admission would stay closed.
+        let _gone = handle.messages.send(Message::Reopen { run_id: request.run_id.clone() }).await;
+        Err(Refusal::new(Reason::UnknownOutcome, "the guild's log was not sealed in time; ask again"))
     }
 
     /// What a sealed log leaves: read again, because whoever sealed it may be gone.

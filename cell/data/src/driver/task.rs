@@ -176,6 +176,8 @@ struct Task {
     closing: HashMap<String, oneshot::Sender<u64>>,
     switching: Option<oneshot::Sender<(Head, u64)>>,
     sealing: Option<oneshot::Sender<(Head, Inheritance)>>,
+    /// Claimed with this last number, and not everything up to it applied yet.
+    claimed: Option<(Head, u64)>,
 }
 
 /// Starts the task of a log: it claims at once.
@@ -197,6 +199,7 @@ pub(super) fn start(context: Context, log: Arc<str>, machine: LogMachine) -> Log
         closing: HashMap::new(),
         switching: None,
         sealing: None,
+        claimed: None,
     };
     tokio::spawn(task.run(receiver));
     LogHandle { log, messages, shared }
@@ -307,14 +310,14 @@ impl Task {
             Effect::Claimed { head, last } => {
                 tracing::info!(log = %self.log, term = head.term, last, "claimed");
                 self.context.metrics.claims.inc();
-                self.shared.applied.send_replace(last);
                 self.publish(RouteHint {
                     cell: head.cell.clone(),
                     term: head.term,
                     data_owner: self.context.member_id.clone(),
                     ..RouteHint::default()
                 });
-                self.shared.status.send_replace(Status::Owned(head));
+                self.claimed = Some((head, last));
+                self.serve_when_applied();
             }
             Effect::Released { refusal } => {
                 if matches!(&*self.shared.status.borrow(), Status::Owned(_)) {
@@ -368,6 +371,15 @@ impl Task {
             entries.into_iter().for_each(|entry| ring.push(entry));
         }
         self.shared.applied.send_modify(|applied| *applied = last.max(*applied));
+        self.serve_when_applied();
+    }
+
+    /// Rule 5: everything behind is applied before the log is served, else readers would miss in the tables what they are told is there.
+    fn serve_when_applied(&mut self) {
+        let Some((_, applied)) = self.machine.position() else { return };
+        let Some((head, last)) = self.claimed.take_if(|(_, last)| applied >= *last) else { return };
+        self.shared.applied.send_modify(|applied| *applied = last.max(*applied));
+        self.shared.status.send_replace(Status::Owned(head));
     }
 
     fn publish(&self, hint: RouteHint) {

@@ -68,7 +68,12 @@ impl Retrying {
     }
 
     pub(super) fn give_up(&self) -> CallError {
-        if self.unknown { CallError::OutcomeUnknown } else { CallError::TimedOut { last: self.last } }
+        self.unless_unknown(CallError::TimedOut { last: self.last })
+    }
+
+    /// The error that says that nothing was done, unless something may have been.
+    pub(super) fn unless_unknown(&self, error: CallError) -> CallError {
+        if self.unknown { CallError::OutcomeUnknown } else { error }
     }
 }
 

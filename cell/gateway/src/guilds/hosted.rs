@@ -179,7 +179,10 @@ impl Hosted {
         }
         if !known {
             interest.absent.remove(&user_id);
-            interest.pending.push(user_id);
+            // Whoever finds no room is asked for at the next attach, as everyone of interest.
+            if interest.pending.len() < MAX_INTEREST {
+                interest.pending.push(user_id);
+            }
             drop(interest);
             self.poke.notify_one();
         }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::{Path, State};
+use axum::http::StatusCode;
 use cell_proto::v1::change::Kind;
 use cell_proto::v1::query_request::Query as Read;
 use cell_proto::v1::{Invite, InviteDeleted, InvitePut, InviteQuery, Member, MemberPut, query_reply};
@@ -20,6 +21,8 @@ use crate::gateway::Gateway;
 use crate::guilds::hosted::{Hosted, Unknown};
 use crate::wire::objects;
 
+/// Whom requests without a token are counted for: no user has this id.
+const ANYBODY: i64 = 0;
 /// Characters of a code that name the guild.
 const GUILD_PART: usize = 11;
 const ALPHABET: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
@@ -111,8 +114,19 @@ async fn find(gateway: &Gateway, code: &str, deadline: Deadline) -> Result<(Arc<
     Ok((hosted, invite))
 }
 
-/// GET /invites/{code}; needs no token.
-pub async fn get(State(gateway): State<Arc<Gateway>>, Path(code): Path<String>) -> Result<Json<Value>, ApiError> {
+/// GET /invites/{code}; needs no token. Who has none shares the rate of one user with all others.
+pub async fn get(
+    State(gateway): State<Arc<Gateway>>,
+    caller: Result<Caller, ApiError>,
+    Path(code): Path<String>,
+) -> Result<Json<Value>, ApiError> {
+    if let Err(error) = caller {
+        if error.status() == StatusCode::TOO_MANY_REQUESTS {
+            return Err(error);
+        }
+        let admitted = gateway.rest_limits.lock().admit(ANYBODY, gateway.now_ms(), cell_runtime::unix_ms());
+        admitted.map_err(ApiError::limited)?;
+    }
     let (hosted, invite) = find(&gateway, &code, Deadline::after(COMMAND_TIMEOUT)).await?;
     Ok(Json(answer(&gateway, &hosted, &invite)))
 }

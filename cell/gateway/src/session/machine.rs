@@ -284,6 +284,11 @@ impl Session {
         matches!(&self.socket, Socket::Attached(writer) if writer.lagging)
     }
 
+    /// Whether a connection's writer has all but so many bytes of the live events behind it.
+    pub fn has_caught_up(&self, all_but_bytes: usize) -> bool {
+        matches!(&self.socket, Socket::Attached(writer) if writer.live_bytes <= all_but_bytes)
+    }
+
     /// Whether it has ended.
     pub fn has_ended(&self) -> bool {
         matches!(self.socket, Socket::Ended(_))

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use cell_proto::v1::MembersRequest as Ask;
 use serde_json::json;
+use tokio::time::Instant;
 
 use crate::calls::Deadline;
 use crate::gateway::Gateway;
@@ -14,6 +15,11 @@ use crate::wire::objects;
 use crate::wire::request::{CHUNK_MEMBERS, Chunk, MembersRequest, Wanted};
 
 const PAGE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Bytes a session may be behind when the next page is asked for: pages must never push it off its buffer.
+const MAX_BACKLOG_BYTES: usize = 256 * 1024;
+/// How long a page waits for the session's socket, and how often it looks.
+const CATCH_UP: Duration = Duration::from_secs(30);
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 /// Answers a request in the background. A guild the session does not have is answered by nothing, as by the original.
 pub fn answer(gateway: &Arc<Gateway>, slot: &Arc<Slot>, request: MembersRequest) {
@@ -37,7 +43,10 @@ pub fn answer(gateway: &Arc<Gateway>, slot: &Arc<Slot>, request: MembersRequest)
             Wanted::Users(_) | Wanted::Prefix { .. } => some(&gateway, &slot, &request).await,
         };
         if done.is_none() {
-            tracing::info!(guild_id = request.guild_id, "members were asked for and no owner answered in time");
+            tracing::info!(
+                guild_id = request.guild_id,
+                "members were asked for and not all told: no owner answered, or the socket took nothing, in time"
+            );
         }
     });
 }
@@ -89,6 +98,21 @@ async fn all(gateway: &Gateway, slot: &Slot, request: &MembersRequest) -> Option
             return Some(());
         }
         index += 1;
+        if index < count {
+            caught_up(slot).await?;
+        }
+    }
+    Some(())
+}
+
+/// Waits until the session's socket has taken most of what was pushed; `None` when it does not in time.
+async fn caught_up(slot: &Slot) -> Option<()> {
+    let deadline = Instant::now() + CATCH_UP;
+    while !slot.machine.lock().has_caught_up(MAX_BACKLOG_BYTES) {
+        if slot.machine.lock().has_ended() || Instant::now() >= deadline {
+            return None;
+        }
+        tokio::time::sleep(LOOK_AGAIN).await;
     }
     Some(())
 }

@@ -116,7 +116,22 @@ impl DataClient {
 
     /// Calls the owner of `log` until it answers or the deadline passes. `call` gets the log to name: it changes when the guild went to
     /// another one.
-    async fn call<T, F, R>(&self, log: &str, deadline: Instant, mut call: F) -> Result<T, Refusal>
+    async fn call<T, F, R>(&self, log: &str, deadline: Instant, call: F) -> Result<T, Refusal>
+    where
+        F: FnMut(DataServiceClient<Channel>, String, Option<u64>) -> R,
+        R: Future<Output = Result<T, Failure>>,
+    {
+        self.call_within(log, deadline, ATTEMPT_LIMIT, call).await
+    }
+
+    /// As [`DataClient::call`], for attempts that may take longer as a whole.
+    async fn call_within<T, F, R>(
+        &self,
+        log: &str,
+        deadline: Instant,
+        attempt_limit: Duration,
+        mut call: F,
+    ) -> Result<T, Refusal>
     where
         F: FnMut(DataServiceClient<Channel>, String, Option<u64>) -> R,
         R: Future<Output = Result<T, Failure>>,
@@ -126,7 +141,7 @@ impl DataClient {
         loop {
             let failure = match self.client(&aim.log, aim.address.as_deref()) {
                 Ok((client, address)) => {
-                    let attempt = tokio::time::timeout(ATTEMPT_LIMIT, call(client, aim.log.clone(), term));
+                    let attempt = tokio::time::timeout(attempt_limit, call(client, aim.log.clone(), term));
                     match attempt.await {
                         Ok(Ok(answer)) => return Ok(answer),
                         Ok(Err(failure)) => failure,
@@ -198,15 +213,19 @@ impl DataClient {
         SubmitReply { outcome: Some(outcome) }
     }
 
-    /// Reads a whole guild.
+    /// Reads a whole guild. A large one comes in many chunks: each of them is waited for, not all of them, as long as one attempt may take.
     pub(super) async fn read_guild(&self, log: &str, guild_id: i64) -> Result<Loaded, Refusal> {
         let deadline = Instant::now() + LOAD_DEADLINE;
-        self.call(log, deadline, |mut client, log, _| async move {
+        self.call_within(log, deadline, LOAD_DEADLINE, |mut client, log, _| async move {
+            let slow = |_: tokio::time::error::Elapsed| {
+                Failure::Transport(tonic::Status::deadline_exceeded("the guild's next chunk did not come in time"))
+            };
             let request = ReadGuildRequest { log: log.clone(), guild_id };
-            let mut chunks = client.read_guild(request).await?.into_inner();
+            let opened = tokio::time::timeout(ATTEMPT_LIMIT, client.read_guild(request)).await.map_err(slow)?;
+            let mut chunks = opened?.into_inner();
             let mut loaded = Loaded { view: GuildView::default(), log, as_of: 0, term: 0 };
             let mut done = false;
-            while let Some(chunk) = chunks.message().await? {
+            while let Some(chunk) = tokio::time::timeout(ATTEMPT_LIMIT, chunks.message()).await.map_err(slow)?? {
                 if let Some(refusal) = chunk.refusal {
                     return Err(Failure::Refused(refusal));
                 }

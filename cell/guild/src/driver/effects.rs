@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use cell_proto::directory::RouteHint;
 use cell_proto::v1::link_down::Kind;
-use cell_proto::v1::{LinkDown, Moved, Position};
+use cell_proto::v1::{LinkDown, MemberInfo, Moved, Position};
 
 use super::actor::ActorTask;
 use super::ask::{Envelope, Waiter};
@@ -40,7 +40,7 @@ impl ActorTask {
                 let snapshot = Box::new(view.snapshot(&user_ids, position, term));
                 Input::SnapshotBuilt { link, ticket, snapshot }
             }),
-            Effect::SendMembers { link, view, user_ids } => self.send_members(link, view, user_ids),
+            Effect::SendMembers { link, view, user_ids, position } => self.send_members(link, view, user_ids, position),
             Effect::Send { link, frame, paced } => self.send(link, frame, paced),
             Effect::SendMoved { link, to } => self.send_moved(link, to),
             Effect::Reply { ticket, reply } => self.reply(ticket, reply),
@@ -135,12 +135,13 @@ impl ActorTask {
         }
     }
 
-    fn send_members(&self, link: LinkId, view: Box<GuildView>, user_ids: Vec<i64>) {
+    fn send_members(&self, link: LinkId, view: Box<GuildView>, user_ids: Vec<i64>, position: Position) {
         let Some(queue) = self.links.get(&link).cloned() else { return };
         let guild_id = self.guild_id;
         tokio::task::spawn_blocking(move || {
             for part in user_ids.chunks(1000) {
-                let info = member_info(guild_id, &view.members, part);
+                let info =
+                    MemberInfo { position: Some(position.clone()), ..member_info(guild_id, &view.members, part) };
                 queue.push(Arc::new(LinkDown { kind: Some(Kind::Members(info)) }), None);
             }
         });

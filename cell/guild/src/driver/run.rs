@@ -79,10 +79,10 @@ pub async fn run(config: Config, shutdown: CancellationToken) -> Result<(), RunE
     });
     let member = member(&config, incarnation, &grpc, &admin)?;
     let readiness = Readiness::not_ready("the directory has not been read yet");
-    let mut registry = Registry::default();
+    let mut registry = Registry::with_prefix("cellplane");
     node.metrics.register(&mut registry);
     tokio::spawn(Admin::new(readiness.clone(), registry).serve(admin, end.clone()));
-    let server = tokio::spawn(serve(node.clone(), grpc, end.clone()));
+    let mut server = tokio::spawn(serve(node.clone(), grpc, end.clone()));
     tokio::select! {
         usable = directory.wait_usable(DIRECTORY_WAIT) => {
             if !usable {
@@ -96,13 +96,15 @@ pub async fn run(config: Config, shutdown: CancellationToken) -> Result<(), RunE
     tokio::spawn(recheck(node.clone(), end.clone()));
     readiness.set_ready();
     tracing::info!(cell = config.cell, member_id = config.member_id, "guild node ready");
-    shutdown.cancelled().await;
+    tokio::select! {
+        () = shutdown.cancelled() => {}
+        // A node that serves nothing must not stay registered; a restart serves again.
+        ended = &mut server => return ended.unwrap_or(Ok(())),
+    }
     readiness.set_not_ready("draining");
     drain(&node, &registration, config.drain_grace).await;
     end.cancel();
-    if let Ok(registration) = Arc::try_unwrap(registration) {
-        registration.withdraw().await;
-    }
+    registration.withdraw().await;
     match tokio::time::timeout(LINK_GRACE, server).await {
         Ok(Ok(outcome)) => outcome,
         // Links that do not end are cut with the process.

@@ -48,7 +48,10 @@ impl Service {
         deliver(&self.0, handle, Envelope::Ask(ask(answer)))?;
         match tokio::time::timeout(limit, answered).await {
             Ok(Ok(answer)) => Ok(answer),
-            Ok(Err(_)) => Err(Refusal::new(Reason::Wait, "the guild is being restarted").retry_after_ms(50)),
+            // What was asked for may have been proposed already, so nobody may say that it was not done.
+            Ok(Err(_)) => {
+                Err(Refusal::new(Reason::UnknownOutcome, "the guild is being restarted; retry").retry_after_ms(50))
+            }
             Err(_) => Err(Refusal::new(Reason::UnknownOutcome, "the guild did not answer in time; retry")),
         }
     }
@@ -58,7 +61,9 @@ impl Service {
         loop {
             let handle = self.0.owned(guild_id, log)?;
             match self.ask(&handle, QUERY_LIMIT, Ask::View).await.flatten() {
-                Err(refusal) if refusal.why() == Reason::Wait && Instant::now() < deadline => {
+                Err(refusal)
+                    if matches!(refusal.why(), Reason::Wait | Reason::UnknownOutcome) && Instant::now() < deadline =>
+                {
                     tokio::time::sleep(Duration::from_millis(u64::from(refusal.retry_after_ms.clamp(10, 200)))).await;
                 }
                 outcome => return outcome,

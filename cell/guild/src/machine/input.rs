@@ -186,7 +186,7 @@ pub enum Effect {
         term: u64,
     },
     /// Look members up off the loop and send them.
-    SendMembers { link: LinkId, view: Box<GuildView>, user_ids: Vec<i64> },
+    SendMembers { link: LinkId, view: Box<GuildView>, user_ids: Vec<i64>, position: Position },
     /// Send a frame; `paced` asks for [`Input::Drained`] once it left the queue.
     Send { link: LinkId, frame: Arc<LinkDown>, paced: bool },
     /// Tell a gateway where the guild went. It is no longer attached.

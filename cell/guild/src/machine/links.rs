@@ -199,9 +199,13 @@ impl GuildActor {
             return;
         }
         if user_ids.len() > self.limits.inline_members {
-            return self.out.push(Effect::SendMembers { link, view: Box::new(self.view.clone()), user_ids });
+            let (view, position) = (Box::new(self.view.clone()), self.position());
+            return self.out.push(Effect::SendMembers { link, view, user_ids, position });
         }
-        let info = member_info(self.identity.guild_id, &self.view.members, &user_ids);
+        let info = MemberInfo {
+            position: Some(self.position()),
+            ..member_info(self.identity.guild_id, &self.view.members, &user_ids)
+        };
         self.send(link, Kind::Members(info), false);
     }
 

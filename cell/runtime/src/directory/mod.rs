@@ -71,7 +71,7 @@ struct Inner {
 }
 
 impl Directory {
-    /// Loads the snapshot and keeps the view fresh until `shutdown`. Returns at once; [`Directory::wait_synced`] waits for etcd.
+    /// Loads the snapshot and keeps the view fresh until `shutdown`. Returns at once; [`Directory::wait_usable`] waits for etcd.
     pub fn start(config: DirectoryConfig, shutdown: CancellationToken) -> Self {
         let view = sync::read_snapshot(config.state_dir.as_deref()).map(View::from_snapshot).unwrap_or_default();
         let directory = Self::with_view(config, view);

@@ -40,7 +40,7 @@ impl Registration {
     }
 
     /// Withdraws the registration; bounded, best effort: the lease ends it otherwise.
-    pub async fn withdraw(self) {
+    pub async fn withdraw(&self) {
         self.task.abort();
         let Some(lease) = self.lease() else { return };
         let work = async {

@@ -89,7 +89,8 @@ impl View {
         let place = Place {
             data_owner: pick(hint.data_owner, same.map(|same| &same.data_owner)),
             guild_owner: pick(hint.guild_owner, same.map(|same| &same.guild_owner)),
-            merged: hint.merged,
+            // A sealed log opens again only at a higher term, so a redirect that does not say it is no news.
+            merged: hint.merged || same.is_some_and(|same| same.merged),
             term: hint.term,
             cell: hint.cell,
         };

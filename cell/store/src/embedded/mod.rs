@@ -57,9 +57,10 @@ impl EmbeddedStore {
         Ok(Self { jobs: Some(jobs), disk, thread: Some(thread), storage_cell: config.storage_cell })
     }
 
-    /// Whether a write failed in a way that only reopening mends: the process should end and be started again.
+    /// Whether a write failed, or the writer thread ended, in a way that only reopening mends: the process should end and be started
+    /// again.
     pub fn is_broken(&self) -> bool {
-        self.disk.is_broken()
+        self.disk.is_broken() || self.thread.as_ref().is_some_and(JoinHandle::is_finished)
     }
 
     /// Requests waiting for the writer.

@@ -97,7 +97,9 @@ pub(super) fn cas_segment(kv: &dyn Kv, request: CasSegmentRequest) -> Outcome {
 
 pub(super) fn append(kv: &dyn Kv, request: AppendRequest) -> Outcome {
     let log = keys::name("log", &request.log)?;
-    let consecutive = request.entries.iter().zip(request.last + 1..).all(|(entry, number)| entry.number == number);
+    let numbers = request.last.saturating_add(1)..u64::MAX;
+    let consecutive = request.entries.len()
+        == request.entries.iter().zip(numbers).take_while(|(entry, number)| entry.number == *number).count();
     if request.entries.is_empty() || !consecutive {
         return Err(StoreError::Invalid("entries must be numbered from last + 1 on, without holes".to_owned()));
     }

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::sync::atomic::Ordering;
 
-use cell_proto::v1::{GuildEvents, GuildSnapshot, MemberInfo, Typing};
+use cell_proto::v1::{GuildEvents, GuildSnapshot, MemberInfo, Position, Typing};
 
 use super::{Hosted, Next};
 use crate::guilds::entry_names::ReplicaNames;
@@ -49,9 +49,15 @@ impl Hosted {
         }
     }
 
-    /// Word on members arrived.
+    /// Word on members arrived. Word from before what is applied here may be untrue by now, and is asked for again.
     pub fn on_members(&self, info: MemberInfo) {
         let mut fanout = self.fanout.lock();
+        if self.is_behind(info.position.as_ref()) {
+            let users = info.members.iter().map(user_id).chain(info.not_members.iter().copied());
+            self.interest.lock().pending.extend(users);
+            self.poke.notify_one();
+            return;
+        }
         let not_members = info.not_members.clone();
         info.members.iter().filter_map(|member| member.user.as_ref()).for_each(|user| self.shared.users.learn(user));
         if let Some(replica) = self.replica.write().as_mut() {
@@ -63,6 +69,11 @@ impl Hosted {
         self.interest.lock().absent.extend(not_members);
         drop(fanout);
         self.tell_changed();
+    }
+
+    fn is_behind(&self, at: Option<&Position>) -> bool {
+        let follower = self.follower.lock();
+        at.zip(follower.position()).is_some_and(|(at, held)| at.log == held.log && at.number < held.number)
     }
 
     /// Entries arrived. Each is applied once; the fan-out runs under one lock, so every session gets them in log order.

@@ -60,7 +60,7 @@ impl Fake {
                 None => not_members.push(*user),
             }
         }
-        let info = MemberInfo { guild_id: interest.guild_id, members, not_members };
+        let info = MemberInfo { guild_id: interest.guild_id, members, not_members, position: None };
         let _ = link.try_send(Ok(LinkDown { kind: Some(Down::Members(info)) }));
     }
 }

@@ -54,7 +54,9 @@ pub(super) fn change(judging: &Judging<'_>, put: &MemberPut) -> Judgement<Member
     if (wanted.deaf, wanted.mute) != (current.deaf, current.mute) {
         return Err(Refusal::new(Reason::Unsupported, "member.deaf and member.mute come with voice"));
     }
-    let member = Member { user: current.user.clone(), joined_at_ms: current.joined_at_ms, ..wanted.clone() };
+    // Of roles deleted since nothing is left but their ids, which the data owner would refuse.
+    let role_ids = wanted.role_ids.iter().copied().filter(|id| judging.view.roles.contains_key(id)).collect();
+    let member = Member { user: current.user.clone(), joined_at_ms: current.joined_at_ms, role_ids, ..wanted.clone() };
     Ok(MemberPut { guild_id: judging.view.guild.id, member: Some(member), ..MemberPut::default() })
 }
 
