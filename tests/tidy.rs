@@ -130,7 +130,20 @@ fn allowed() -> BTreeMap<&'static str, &'static [&'static str]> {
         ("cell-operator", &["cell-api", "cell-crds", "cell-plan", "cell-proto", "cell-runtime"]),
         ("cellctl", &["cell-api", "cell-crds", "cell-proto"]),
         ("cell-tests", &[]),
-        ("cell-bench", &["cell-data", "cell-gateway", "cell-guild", "cell-proto", "cell-runtime", "cell-store"]),
+        (
+            "cell-bench",
+            &[
+                "cell-crds",
+                "cell-data",
+                "cell-gateway",
+                "cell-guild",
+                "cell-operator",
+                "cell-proto",
+                "cell-runtime",
+                "cell-sandbox",
+                "cell-store",
+            ],
+        ),
     ])
 }
 

@@ -1,8 +1,24 @@
-//! Runs one benchmark and prints a table: the figure, its peer or ablation from the same run, and the ratio. Times alone say little
-//! on a shared machine, so `RESULTS.md` keeps ratios.
+//! Runs one benchmark and prints rows: what was measured, the figure, its peer or ablation from the same run, and the ratio. Times alone
+//! say little on a shared machine, so `RESULTS.md` keeps ratios.
+//!
+//! Run with `cargo run --release -p cell-bench -- NAME`; `--help` lists the names. Each benchmark takes about a minute at most, uses only
+//! loopback and a temporary folder, and leaves nothing behind. `fanout`, `guild` and `route` time pure machines in interleaved pairs.
+//! `sockets`, `idle` and `switch` start real roles on the sandbox's etcd and a gateway in a process of its own, whose memory and
+//! processor time are read from `/proc`: Linux only, and `ulimit -n` must exceed the number of sessions. `operator` runs the real operator
+//! over the sandbox's Kubernetes API.
 
+mod crowd;
+mod edits;
+mod fanout;
+mod fleet;
+mod guild;
+mod idle;
+mod kubelet;
 mod measure;
+mod process;
 mod route;
+mod sockets;
+mod switch;
 
 use clap::{Parser, Subcommand};
 
@@ -17,10 +33,54 @@ struct Arguments {
 enum Benchmark {
     /// Resolving a log to the process that serves it: the published view against a locked map.
     Route,
+    /// Events a guild's actor takes in a second: one shared frame against encoding for each link.
+    Guild,
+    /// Deliveries of the session machines in a second: serialised once against serialised for each session.
+    Fanout,
+    /// Deliveries over real sockets for a second of the gateway's processor time: text against zlib-stream.
+    Sockets {
+        /// Websocket sessions.
+        #[arg(long, default_value_t = 2_000)]
+        sessions: usize,
+    },
+    /// Memory and processor time of an idle session in a real gateway: text against zlib-stream.
+    Idle {
+        /// Websocket sessions.
+        #[arg(long, default_value_t = 2_000)]
+        sessions: usize,
+    },
+    /// How long commands are held while a guild switches cells, by the number of its live sessions.
+    Switch {
+        /// Websocket sessions, one crowd after the other.
+        #[arg(long, value_delimiter = ',', default_values_t = [10, 500, 2_000])]
+        sessions: Vec<usize>,
+        /// Switches with each crowd.
+        #[arg(long, default_value_t = 20)]
+        moves: usize,
+    },
+    /// The operator over so many Guild objects: writes when idle, and the time to act on one edit.
+    Operator {
+        /// Guild objects.
+        #[arg(long, default_value_t = 1_000)]
+        guilds: usize,
+    },
+    /// The gateway that the other benchmarks measure.
+    #[command(hide = true)]
+    Gateway(process::Flags),
 }
 
 fn main() -> anyhow::Result<()> {
-    match Arguments::parse().benchmark {
+    cell_runtime::telemetry::install_tls_provider();
+    let arguments = Arguments::parse();
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    match arguments.benchmark {
         Benchmark::Route => route::run(),
+        Benchmark::Guild => guild::run(),
+        Benchmark::Fanout => fanout::run(),
+        Benchmark::Sockets { sessions } => runtime.block_on(sockets::run(sessions)),
+        Benchmark::Idle { sessions } => runtime.block_on(idle::run(sessions)),
+        Benchmark::Switch { sessions, moves } => runtime.block_on(switch::run(&sessions, moves)),
+        Benchmark::Operator { guilds } => runtime.block_on(edits::run(guilds)),
+        Benchmark::Gateway(flags) => runtime.block_on(process::serve(flags)),
     }
 }

@@ -44,6 +44,9 @@ pub struct Global {
     /// Do not ask
     #[arg(short, long, global = true)]
     pub yes: bool,
+    /// Send the kubeconfig's token over plain http to a control-plane API that is not on this machine
+    #[arg(long, global = true)]
+    pub plaintext: bool,
     /// How long to wait at most, such as 90s, 5m or 1h
     #[arg(long, global = true, value_name = "DURATION", value_parser = duration)]
     pub timeout: Option<Duration>,

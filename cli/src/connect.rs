@@ -22,6 +22,8 @@ pub struct Connection {
     /// The fleet's namespace.
     pub namespace: String,
     token: Option<String>,
+    /// The token may go over plain http to another machine.
+    plaintext: bool,
 }
 
 impl std::fmt::Debug for Connection {
@@ -38,7 +40,7 @@ enum Source {
     Kubectl,
 }
 
-/// The rule of DESIGN: a flag, the environment, an existing default sandbox (running or not: a stopped one must not make commands
+/// The rule of DESIGN: a flag, the environment, an existing sandbox (`$CELLPLANE_SANDBOX`, else the default one; running or not: a stopped one must not make commands
 /// fall through to some other cluster), then what kubectl would use.
 fn source(flag: Option<&Path>, environment: bool, context: bool, sandbox: Option<PathBuf>) -> Source {
     match (flag, sandbox) {
@@ -55,7 +57,8 @@ impl Connection {
     /// [`CommandError::Refused`] when there is no usable kubeconfig.
     pub async fn open(global: &Global) -> Result<Self, CommandError> {
         let environment = std::env::var_os("KUBECONFIG").is_some_and(|value| !value.is_empty());
-        let sandbox = StateDir::find(DEFAULT_NAME, None)
+        let named = std::env::var("CELLPLANE_SANDBOX").ok().filter(|name| !name.is_empty());
+        let sandbox = StateDir::find(named.as_deref().unwrap_or(DEFAULT_NAME), None)
             .ok()
             .filter(StateDir::exists)
             .map(|state| state.kubeconfig())
@@ -88,7 +91,7 @@ impl Connection {
         config.connect_timeout = Some(Duration::from_secs(5));
         let namespace = global.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
         let client = Client::try_from(config).map_err(|error| no_kubeconfig(&error.to_string()))?;
-        Ok(Self { client, namespace, token })
+        Ok(Self { client, namespace, token, plaintext: global.plaintext })
     }
 
     /// The namespace's one Fleet.
@@ -112,7 +115,8 @@ impl Connection {
     /// The control-plane API, at the address in the Fleet's status.
     ///
     /// # Errors
-    /// [`CommandError::Refused`] when the address or the caller's token is not known.
+    /// [`CommandError::Refused`] when the address or the caller's token is not known, or the token would leave this machine in plain
+    /// text without `--plaintext`.
     pub async fn control_plane(&self) -> Result<cell_api::Client, CommandError> {
         let fleet = self.fleet().await?;
         let address = fleet.status.and_then(|status| status.control_plane_address).ok_or_else(|| {
@@ -122,6 +126,7 @@ impl Connection {
                 "cellctl describe fleets",
             )
         })?;
+        check_address(&address, self.plaintext)?;
         let token = self.token.as_deref().ok_or_else(|| {
             CommandError::refused(
                 "--kubeconfig",
@@ -131,6 +136,22 @@ impl Connection {
         })?;
         cell_api::Client::new(&address, token, REQUEST_DEADLINE).map_err(from_api)
     }
+}
+
+/// Whoever may write a Fleet's status, and whoever is on the way, would be given the caller's token otherwise.
+fn check_address(address: &str, plaintext: bool) -> Result<(), CommandError> {
+    let uri: Option<http::Uri> = address.parse().ok();
+    let host = uri.as_ref().and_then(http::Uri::host).unwrap_or_default();
+    let ip: Result<std::net::IpAddr, _> = host.trim_start_matches('[').trim_end_matches(']').parse();
+    let encrypted = uri.as_ref().and_then(http::Uri::scheme_str) == Some("https");
+    if plaintext || encrypted || host == "localhost" || ip.is_ok_and(|ip| ip.is_loopback()) {
+        return Ok(());
+    }
+    Err(CommandError::refused(
+        "Fleet.status.controlPlaneAddress",
+        format!("{address} is plain http and not on this machine: your Kubernetes token would be readable on the way"),
+        "kubectl port-forward to the operator and its loopback address, or --plaintext where address and network are trusted",
+    ))
 }
 
 fn no_kubeconfig(reason: &str) -> CommandError {
@@ -150,7 +171,7 @@ fn bearer(kubeconfig: &Kubeconfig, context: Option<&str>) -> Option<String> {
     std::fs::read_to_string(file).ok().map(|token| token.trim().to_owned())
 }
 
-/// Awaits one Kubernetes request, at most [`REQUEST_DEADLINE`].
+/// Awaits one Kubernetes request, for a bounded time.
 ///
 /// # Errors
 /// [`from_kube`]; [`CommandError::TimedOut`].
@@ -233,6 +254,27 @@ mod tests {
         assert_eq!(bearer(&kubeconfig, None), Some("t1".to_owned()));
         assert_eq!(bearer(&kubeconfig, Some("b")), None);
         assert_eq!(bearer(&kubeconfig, Some("x")), None);
+    }
+
+    #[test]
+    fn the_token_leaves_this_machine_in_plain_text_only_when_told_to() {
+        for fine in ["http://127.0.0.1:8443", "http://127.9.0.2:1", "http://[::1]:8443", "http://localhost:8443"] {
+            assert!(check_address(fine, false).is_ok(), "{fine}");
+        }
+        let others = [
+            "http://10.0.0.1:8443",
+            "http://127.0.0.1@evil.example:80",
+            "http://127.0.0.1.evil.example",
+            "nonsense",
+            "",
+        ];
+        for other in others {
+            let refused = check_address(other, false).unwrap_err();
+            assert_eq!(refused.exit().code(), 3, "{other}");
+            let report = refused.report();
+            assert!(report.contains("controlPlaneAddress") && report.contains("--plaintext"), "{report}");
+            assert!(check_address(other, true).is_ok(), "{other}");
+        }
     }
 
     #[test]

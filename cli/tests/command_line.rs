@@ -35,11 +35,20 @@ struct Served {
 impl Fake {
     /// Serves a Fleet whose control-plane API is the same server; `script` answers everything else.
     fn serve(script: Script) -> Self {
+        Self::serve_fleet(script, None)
+    }
+
+    /// The same with another control-plane address in the Fleet's status.
+    fn serve_fleet(script: Script, control_plane: Option<&str>) -> Self {
         let runtime = tokio::runtime::Runtime::new().unwrap();
         let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).unwrap();
         let address: SocketAddr = listener.local_addr().unwrap();
         let asked = Asked::default();
-        let served = Served { asked: Arc::clone(&asked), script, base: format!("http://{address}") };
+        let served = Served {
+            asked: Arc::clone(&asked),
+            script,
+            base: control_plane.map_or_else(|| format!("http://{address}"), str::to_owned),
+        };
         let router = Router::new().fallback(answer).with_state(served);
         runtime.spawn(async move { axum::serve(listener, router).await });
         let folder = tempfile::tempdir().unwrap();
@@ -309,4 +318,41 @@ fn a_token_goes_to_stdout_and_nowhere_else() {
     assert_eq!((&value["token"], &value["userId"]), (&json!("jwt-of-echo"), &json!("42")));
     assert_eq!(stderr(&output), "");
     assert_eq!(fake.asked(&Method::POST, "/v1/tokens"), [json!({"kind": "bot", "name": "echo"})]);
+}
+
+#[test]
+fn the_token_is_not_sent_over_plain_http_to_another_machine() {
+    let fake = Fake::serve_fleet(|_, _, _, _| None, Some("http://control-plane.invalid:8443"));
+    let refused = fake.run("locate 5");
+    assert_eq!(code(&refused), 3, "{}", stderr(&refused));
+    let said = stderr(&refused);
+    assert!(said.contains("Fleet.status.controlPlaneAddress") && said.contains("--plaintext"), "{said}");
+    let told = fake.run("locate 5 --plaintext");
+    assert_eq!(code(&told), 1, "it is tried then, and nobody is there: {}", stderr(&told));
+}
+
+#[test]
+fn a_release_merges_a_guild_that_has_a_log_of_its_own_in_its_buckets_cell() {
+    fn plan(unit: &str) -> Value {
+        json!({"guildId": "5", "unit": unit, "from": "a", "to": "a", "term": 3, "steps": ["Validate", "Merge"],
+            "checks": [{"name": "unit", "ok": unit == "g5", "message": "m"}], "deadlineSeconds": 1,
+            "rollbackWindowSeconds": 0, "hash": "h"})
+    }
+    fn script(unit: &str, method: &Method, path: &str) -> Option<(StatusCode, Value)> {
+        match (method.as_str(), path) {
+            ("POST", "/v1/move-plans") => Some((StatusCode::OK, plan(unit))),
+            ("POST", "/v1/moves") => Some((StatusCode::OK, run(Value::Null))),
+            _ => None,
+        }
+    }
+    let own = Fake::serve(|method, path, _, _| script("g5", method, path));
+    let released = own.run("guild release 5 -o json");
+    assert_eq!(code(&released), 0, "{}", stderr(&released));
+    let started = own.asked(&Method::POST, "/v1/moves");
+    assert_eq!(started.len(), 1);
+    assert_eq!((&started[0]["target"], &started[0]["planHash"]), (&json!("bucket"), &json!("h")));
+    let in_bucket = Fake::serve(|method, path, _, _| script("b0042", method, path));
+    let released = in_bucket.run("guild release 5");
+    assert_eq!(code(&released), 0, "{}", stderr(&released));
+    assert!(in_bucket.asked(&Method::POST, "/v1/moves").is_empty(), "there is nothing to do");
 }

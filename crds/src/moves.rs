@@ -33,8 +33,10 @@ use serde::{Deserialize, Serialize};
 )]
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = Rule::new("has(self.guild) != has(self.units)").message("a Move takes exactly one of guild and units").reason(Reason::FieldValueInvalid))]
-#[x_kube(validation = Rule::new("self.from != self.to").message("from and to are the same cell").reason(Reason::FieldValueInvalid))]
+#[x_kube(validation = Rule::new("self.from != self.to || (has(self.mergeIntoBucket) && self.mergeIntoBucket)").message("from and to are the same cell, which only a Move with mergeIntoBucket may name").reason(Reason::FieldValueInvalid))]
 #[x_kube(validation = Rule::new("has(self.guild) == has(oldSelf.guild) && has(self.units) == has(oldSelf.units)").message("what a Move moves cannot change; make another Move").reason(Reason::FieldValueInvalid))]
+#[x_kube(validation = Rule::new("!(has(oldSelf.abort) && oldSelf.abort) || (has(self.abort) && self.abort)").message("abort cannot be taken back").reason(Reason::FieldValueInvalid))]
+#[x_kube(validation = Rule::new("!(has(oldSelf.rollback) && oldSelf.rollback) || (has(self.rollback) && self.rollback)").message("rollback cannot be taken back").reason(Reason::FieldValueInvalid))]
 pub struct MoveSpec {
     /// Units by name (`b0000`–`b4095`, `g<guild id>`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -75,17 +77,18 @@ pub struct MoveSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 31_536_000))]
     pub ttl_after_finished_seconds: Option<i32>,
-    /// Merge the guild back into its bucket at the end (`guild release`).
+    /// Merge the guild back into its bucket at the end (`guild release`). With `from` and `to` the same cell nothing is switched: the
+    /// guild is there already and is only merged.
     #[serde(default)]
     #[x_kube(validation = Rule::new("self == oldSelf").message("mergeIntoBucket cannot change").reason(Reason::FieldValueInvalid))]
     pub merge_into_bucket: bool,
-    /// Undo what was done so far. Refused after the commit point.
-    #[serde(default)]
-    #[x_kube(validation = Rule::new("self || !oldSelf").message("abort cannot be taken back").reason(Reason::FieldValueInvalid))]
+    /// Undo what was done so far. Refused after the commit point. Cannot be taken back. It has no default in the schema: nobody owns
+    /// the field before somebody sets it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub abort: bool,
-    /// Bring the units back. Possible after the commit point, until the rollback window is over.
-    #[serde(default)]
-    #[x_kube(validation = Rule::new("self || !oldSelf").message("rollback cannot be taken back").reason(Reason::FieldValueInvalid))]
+    /// Bring the units back. Possible after the commit point, until the rollback window is over. Cannot be taken back. It has no
+    /// default in the schema either.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub rollback: bool,
 }
 
@@ -150,7 +153,7 @@ pub struct MoveStatus {
     /// Names the run in etcd.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run_id: Option<String>,
-    /// The step under way: Validate, Split, Warm, Store, Prove, Switch, Hold, Complete, Abort, Rollback, Done.
+    /// The step under way: Validate, Split, Warm, Prove, Switch, TakeOver, Hold, Merge, Complete, Abort, Rollback, Done.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub step: Option<String>,
     /// When the step began.

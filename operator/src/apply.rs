@@ -98,6 +98,22 @@ impl Applier {
             .map_err(ReconcileError::request("apply", &kind, name))
     }
 
+    /// Sends fields of a spec that people own too, under a `manager` that sends nothing else. Takes no field over: one that another
+    /// manager set to another value is [`ReconcileError::Request`] with Kubernetes' conflict.
+    ///
+    /// # Errors
+    /// [`ReconcileError::Request`].
+    pub async fn share<K: Object>(&self, manager: &str, name: &str, mut body: Value) -> Result<K, ReconcileError> {
+        let kind = K::kind(&());
+        body["apiVersion"] = json!(K::api_version(&()));
+        body["kind"] = json!(kind);
+        body["metadata"]["name"] = json!(name);
+        let sent = self.api::<K>().patch(name, &PatchParams::apply(manager), &Patch::Apply(&body)).await;
+        let object = sent.map_err(ReconcileError::request("apply", &kind, name))?;
+        self.metrics.wrote(&kind, "apply");
+        Ok(object)
+    }
+
     /// Creates the object if there is none of its name; `false` when there was one.
     ///
     /// # Errors

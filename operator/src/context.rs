@@ -12,6 +12,7 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use crate::apply::Applier;
+use crate::build::Common;
 use crate::directory::{Hub, Link};
 use crate::health::Ages;
 use crate::loads::Loads;
@@ -29,6 +30,8 @@ pub struct Settings {
     pub version: String,
     /// URL of the control-plane API served here.
     pub control_plane_address: String,
+    /// Whether the cells' Pods are told to speak plaintext beyond loopback.
+    pub cell_plaintext: bool,
 }
 
 /// Shared by all controllers and the API.
@@ -80,6 +83,11 @@ impl Context {
     /// The link, if the fleet is known and rules this namespace.
     pub fn link(&self) -> Option<Arc<Link>> {
         self.hub.link()
+    }
+
+    /// What all Pods of the fleet are told.
+    pub fn common<'a>(&self, fleet: &'a Fleet) -> Common<'a> {
+        Common { etcd_endpoints: &fleet.spec.etcd.endpoints, plaintext: self.settings.cell_plaintext }
     }
 
     /// Says that every cache is filled.

@@ -71,7 +71,7 @@ pub fn wedge(ages: &[KindAges], oldest: Duration) -> Option<String> {
 /// What the admin port shows.
 #[derive(Clone)]
 pub struct Health {
-    /// Whether this process can work (as leader or as standby).
+    /// Whether this process can work: as standby once the API server was reached, as leader once its caches are filled too.
     pub readiness: Readiness,
     /// Ages of the kinds.
     pub ages: Arc<Ages>,
@@ -107,7 +107,11 @@ async fn readyz(State(health): State<Health>) -> Response {
     if health.readiness.is_ready() {
         return "ok\n".into_response();
     }
-    (StatusCode::SERVICE_UNAVAILABLE, "the Kubernetes API has not been reached yet\n").into_response()
+    (
+        StatusCode::SERVICE_UNAVAILABLE,
+        "the Kubernetes API has not been reached, or the leader's caches are not filled yet\n",
+    )
+        .into_response()
 }
 
 async fn metrics(State(health): State<Health>) -> Response {

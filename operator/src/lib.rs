@@ -35,6 +35,7 @@ use crate::directory::Hub;
 use crate::health::{Ages, Health};
 use crate::leader::LostLeadership;
 use crate::metrics::Metrics;
+use crate::server::Door;
 
 /// Longest wait for what runs when the process is asked to stop.
 const STOP_LIMIT: Duration = Duration::from_secs(10);
@@ -54,6 +55,8 @@ pub struct Config {
     pub admin_port: u16,
     /// Endpoints that this process uses in place of `Fleet.spec.etcd.endpoints`; empty for none.
     pub etcd_endpoints: Vec<String>,
+    /// The cells' Pods are told to speak plaintext beyond loopback.
+    pub cell_plaintext: bool,
 }
 
 /// Why the operator ended.
@@ -98,68 +101,108 @@ pub async fn run(config: Config, kubernetes: kube::Config, shutdown: Cancellatio
         registry: Arc::new(registry),
     };
     let admin = tokio::spawn(health.serve(admin, shutdown.clone()));
-    readiness.set_ready();
-    let Some(keeper) = leader::acquire(lease_client, &config.namespace, &config.member_id, shutdown.clone()).await
-    else {
-        return Ok(());
+    let door = Door::default();
+    let served = CancellationToken::new();
+    let serving = async {
+        let late = async {
+            shutdown.cancelled().await;
+            tokio::time::sleep(STOP_LIMIT).await;
+        };
+        let ended = tokio::select! {
+            ended = server::serve(door.router(), api, shutdown.clone()) => ended,
+            // A client that keeps its connection open does not keep the process.
+            () = late => Ok(()),
+        };
+        served.cancel();
+        ended.map_err(|source| RunError::Serve { what: "the API", source })
     };
-    metrics.leader.set(1);
-    let leadership = keeper.leadership();
-    // The Lease is given up only after everything that writes has stopped.
-    let released = CancellationToken::new();
-    let lead = lead(&config, client, (metrics, ages), (leadership, api, api_address), &shutdown);
-    let keep = keeper.keep(released.clone());
-    tokio::pin!(lead, keep);
-    tokio::select! {
-        lost = &mut keep => lost?,
-        led = &mut lead => {
-            released.cancel();
-            keep.await?;
-            led?;
+    let working = async {
+        let standing_by = |leader: &str| {
+            door.led_by(leader);
+            readiness.set_ready();
+        };
+        let (namespace, id) = (&config.namespace, &config.member_id);
+        let keeper = leader::acquire(lease_client, namespace, id, standing_by, shutdown.clone()).await;
+        let Some(keeper) = keeper else { return Ok(()) };
+        readiness.set_not_ready("the caches are being filled");
+        door.led_by(&config.member_id);
+        metrics.leader.set(1);
+        let leader =
+            Leader { leadership: keeper.leadership(), metrics, ages, api_address, readiness, door: door.clone() };
+        // The Lease is given up only after everything that writes has stopped.
+        let released = CancellationToken::new();
+        let lead = lead(&config, client, leader, &shutdown, &served);
+        let keep = keeper.keep(released.clone());
+        tokio::pin!(lead, keep);
+        tokio::select! {
+            lost = &mut keep => lost?,
+            () = &mut lead => {
+                released.cancel();
+                keep.await?;
+            }
         }
-    }
+        Ok(())
+    };
+    // The first that fails ends the process at once.
+    tokio::try_join!(serving, working)?;
     admin.abort();
     Ok(())
 }
 
+/// What a leader works with.
+struct Leader {
+    leadership: leader::Leadership,
+    metrics: Metrics,
+    ages: Arc<Ages>,
+    api_address: SocketAddr,
+    readiness: Readiness,
+    door: Door,
+}
+
+/// Runs the controllers and opens the API until `shutdown`; returns when all that writes has stopped, `served` included.
 async fn lead(
     config: &Config,
     client: Client,
-    (metrics, ages): (Metrics, Arc<Ages>),
-    (leadership, api, api_address): (leader::Leadership, tokio::net::TcpListener, SocketAddr),
+    leader: Leader,
     shutdown: &CancellationToken,
-) -> Result<(), RunError> {
+    served: &CancellationToken,
+) {
     let (controllers, stores) = controllers::stores(&client, &config.namespace);
     let settings = Settings {
         namespace: config.namespace.clone(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
-        control_plane_address: format!("http://{api_address}"),
+        control_plane_address: format!("http://{}", leader.api_address),
+        cell_plaintext: config.cell_plaintext,
     };
     let reporter = Reporter { controller: names::MANAGER.to_owned(), instance: Some(config.member_id.clone()) };
     // The link outlives the controllers, so that a run's last step can be stored while the process stops.
     let link_stop = CancellationToken::new();
     let context = Arc::new(Context::new(
-        Applier::new(client.clone(), &config.namespace, metrics.clone()),
+        Applier::new(client.clone(), &config.namespace, leader.metrics.clone()),
         Recorder::new(client.clone(), reporter),
-        Hub::new(leadership, config.etcd_endpoints.clone(), link_stop.clone()),
+        Hub::new(leader.leadership, config.etcd_endpoints.clone(), link_stop.clone()),
         stores,
-        (metrics, ages),
+        (leader.metrics, leader.ages),
         settings,
     ));
     let mut tasks = controllers::start(controllers, &context, shutdown);
     tokio::select! {
-        () = context.when_filled() => tracing::info!(address = %api_address, "serving the control-plane API"),
+        () = context.when_filled() => {
+            leader.door.open(server::router(context.clone(), client));
+            leader.readiness.set_ready();
+            tracing::info!(address = %leader.api_address, "serving the control-plane API");
+        }
         () = shutdown.cancelled() => {}
     }
-    let router = server::router(context, client);
-    let served = server::serve(router, api, shutdown.clone()).await;
-    shutdown.cancel();
-    let drained = tokio::time::timeout(STOP_LIMIT, async { while tasks.join_next().await.is_some() {} }).await;
-    if drained.is_err() {
+    shutdown.cancelled().await;
+    let drained = tokio::time::timeout(STOP_LIMIT, async {
+        served.cancelled().await;
+        while tasks.join_next().await.is_some() {}
+    });
+    if drained.await.is_err() {
         tracing::warn!("reconciles did not end in time and are dropped; their runs go on from what is stored");
     }
     link_stop.cancel();
-    served.map_err(|source| RunError::Serve { what: "the API", source })
 }
 
 enum Retries {

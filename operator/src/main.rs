@@ -34,6 +34,9 @@ struct Flags {
     /// The API speaks plain HTTP; needed to serve it beyond loopback until TLS exists.
     #[arg(long)]
     plaintext: bool,
+    /// The cells' Pods speak plaintext to each other beyond loopback; give it only where their network is trusted.
+    #[arg(long)]
+    cell_plaintext: bool,
     /// How log lines look.
     #[arg(long, value_enum, default_value_t = Format::Json)]
     log_format: Format,
@@ -76,6 +79,7 @@ async fn start(flags: Flags) -> anyhow::Result<()> {
         api_port: flags.api_port,
         admin_port: flags.admin_port,
         etcd_endpoints: flags.etcd_endpoints,
+        cell_plaintext: flags.cell_plaintext,
     };
     Ok(run(config, kubernetes, shutdown).await?)
 }

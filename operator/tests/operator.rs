@@ -117,6 +117,8 @@ async fn an_operator_stopped_after_any_request_of_a_move_reaches_the_same_end() 
         assert_eq!(world.head_changes[&log], 1, "crash after request {after}");
         assert_eq!(world.owners[&guild_id], to, "crash after request {after}");
         assert!(!world.warm.contains(&(from, guild_id)));
+        let terms = &world.route_terms;
+        assert!(terms.iter().all(|(named, term)| *term > 0 && named == term), "routes name the head's term: {terms:?}");
     }
     operator.stop().await;
 }
@@ -317,5 +319,161 @@ async fn a_second_fleet_is_stalled_and_an_unsupported_engine_too() {
         if refused { Ok(()) } else { Err(format!("{status:?}")) }
     })
     .await;
+    operator.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_token_that_kubernetes_knows_may_do_only_what_a_rule_allows() {
+    let (harness, operator) = running().await;
+    let address = format!("127.0.0.1:{}", operator.api_port);
+    let token = harness.service_account_token().await;
+    let token = token.as_str();
+    let refused = |method: &'static str, path: &'static str, body: Value, rule: (&'static str, &'static str)| {
+        let address = address.clone();
+        async move {
+            let (status, text) = http(&address, method, path, Some(token), &body.to_string()).await;
+            let problem: Value = serde_json::from_str(&text).unwrap();
+            assert_eq!((status, &problem["reason"]), (403, &json!("Forbidden")), "{method} {path}: {problem}");
+            let detail = problem["detail"].as_str().unwrap();
+            let (verb, resource) = rule;
+            let wanted = format!("{{apiGroups: [cellplane.dev], resources: [{resource}], verbs: [{verb}]}}");
+            assert!(detail.contains(&wanted) && detail.contains("system:serviceaccount:fleet:bot"), "{detail}");
+        }
+    };
+    let start = || json!({"guildId": "7", "target": "dedicated"});
+    refused("GET", "/v1/moves", json!(null), ("get", "moves")).await;
+    refused("GET", "/v1/moves/one", json!(null), ("get", "moves")).await;
+    refused("GET", "/v1/guilds/7/location", json!(null), ("get", "moves")).await;
+    refused("POST", "/v1/move-plans", start(), ("get", "moves")).await;
+    refused("POST", "/v1/moves", start(), ("create", "moves")).await;
+    refused("POST", "/v1/moves/one/abort", json!(null), ("update", "moves")).await;
+    refused("POST", "/v1/moves/one/rollback", json!(null), ("update", "moves")).await;
+    refused("GET", "/v1/automation", json!(null), ("get", "fleets")).await;
+    refused("PUT", "/v1/automation", json!({"paused": true}), ("update", "fleets")).await;
+    refused("POST", "/v1/tokens", json!({"kind": "user", "name": "ada"}), ("create", "tokens")).await;
+    assert!(harness.fakes.world.lock().users.is_empty(), "nobody was created");
+    assert!(harness.api::<Move>().list(&ListParams::default()).await.unwrap().items.is_empty(), "nothing was started");
+    operator.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_abort_takes_no_field_over_that_another_manager_set() {
+    let (harness, operator) = running().await;
+    let address = format!("127.0.0.1:{}", operator.api_port);
+    let (from, _) = ends(&harness, 7);
+    // Its target has no process: the run waits before the commit point.
+    harness.create_cell("empty").await;
+    let spec = json!({"guild": "7", "from": from, "to": "empty"});
+    let mut owned =
+        json!({"apiVersion": "cellplane.dev/v1alpha1", "kind": "Move", "metadata": {"name": "owned"}, "spec": spec});
+    owned["spec"]["abort"] = json!(false);
+    let moves = harness.api::<Move>();
+    moves.patch("owned", &PatchParams::apply("argocd"), &Patch::Apply(&owned)).await.unwrap();
+    let (status, text) = http(&address, "POST", "/v1/moves/owned/abort", Some(&harness.token), "").await;
+    let problem: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!((status, &problem["reason"]), (409, &json!("FieldConflict")), "{problem}");
+    assert!(problem["detail"].as_str().unwrap().contains("argocd"), "{problem}");
+    let next = problem["next"].as_str().unwrap();
+    assert!(next.contains("kubectl patch move owned") && next.contains(r#"{"spec":{"abort":true}}"#), "{next}");
+    assert!(!moves.get("owned").await.unwrap().spec.abort, "it is as its manager set it");
+
+    // A Move whose author said nothing of an abort is aborted, and stays so.
+    owned["spec"].as_object_mut().unwrap().remove("abort");
+    moves.patch("owned", &PatchParams::apply("argocd"), &Patch::Apply(&owned)).await.unwrap();
+    let (status, text) = http(&address, "POST", "/v1/moves/owned/abort", Some(&harness.token), "").await;
+    assert_eq!(status, 200, "{text}");
+    assert_eq!(harness.move_ended("owned").await.status.unwrap().result, Some(MoveResult::Aborted));
+    for taken_back in [json!({"spec": {"abort": false}}), json!({"spec": {"abort": null}})] {
+        let refused = moves.patch("owned", &PatchParams::default(), &Patch::Merge(&taken_back)).await.unwrap_err();
+        assert!(refused.to_string().contains("abort cannot be taken back"), "{refused}");
+    }
+    operator.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_guild_whose_log_is_in_its_buckets_cell_is_released_by_a_merge_alone() {
+    let (harness, operator) = running().await;
+    let address = format!("127.0.0.1:{}", operator.api_port);
+    let (from, to) = ends(&harness, 7);
+    harness.create_move("there", json!({"guild": "7", "from": from, "to": to, "rollbackWindowSeconds": 0})).await;
+    harness.move_ended("there").await;
+    harness.create_move("back", json!({"guild": "7", "from": to, "to": from, "rollbackWindowSeconds": 0})).await;
+    harness.move_ended("back").await;
+    let changes = harness.fakes.world.lock().head_changes["g7"];
+    let same = json!({"guild": "7", "from": from, "to": from});
+    let one =
+        json!({"apiVersion": "cellplane.dev/v1alpha1", "kind": "Move", "metadata": {"name": "same"}, "spec": same});
+    let refused = harness.api::<Move>().create(&Default::default(), &serde_json::from_value(one).unwrap()).await;
+    assert!(refused.unwrap_err().to_string().contains("same cell"), "only a merge may stay where it is");
+
+    let call = |path: &'static str| {
+        let body = json!({"guildId": "7", "target": "bucket"}).to_string();
+        let (address, token) = (address.clone(), harness.token.clone());
+        async move {
+            let (status, text) = http(&address, "POST", path, Some(&token), &body).await;
+            (status, serde_json::from_str::<Value>(&text).unwrap())
+        }
+    };
+    let (status, plan) = call("/v1/move-plans").await;
+    assert_eq!((status, &plan["steps"]), (200, &json!(["Validate", "Merge"])), "{plan}");
+    assert!(plan["checks"].as_array().unwrap().iter().all(|check| check["ok"] == json!(true)), "{plan}");
+    let (status, run) = call("/v1/moves").await;
+    assert_eq!(status, 200, "{run}");
+    let ended = harness.move_ended(run["name"].as_str().unwrap()).await;
+    assert_eq!(ended.status.unwrap().result, Some(MoveResult::Completed));
+    {
+        let world = harness.fakes.world.lock();
+        assert!(world.heads["g7"].moved_to.starts_with("log:"), "{:?}", world.heads["g7"]);
+        assert_eq!(world.head_changes["g7"], changes, "no head was switched");
+    }
+    // In its bucket there is nothing to release.
+    let (_, plan) = call("/v1/move-plans").await;
+    assert!(plan["checks"].as_array().unwrap().iter().any(|check| check["ok"] == json!(false)), "{plan}");
+    operator.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_standby_is_ready_and_refuses_api_calls_with_the_leaders_name() {
+    let (harness, leader) = running().await;
+    assert_eq!(harness::Operator::ask(leader.admin_port, "/readyz").await.unwrap().0, 200);
+    let standby = harness.standby();
+    eventually("the standby being ready", || async {
+        match harness::Operator::ask(standby.admin_port, "/readyz").await {
+            Some((200, _)) => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
+    })
+    .await;
+    for path in ["/v1/moves", "/healthz"] {
+        let (status, problem) = harness::Operator::ask(standby.api_port, path).await.unwrap();
+        assert_eq!(status, 503, "{problem}");
+        assert!(problem.contains("NotLeader") && problem.contains("cellplane-operator-0 leads"), "{problem}");
+    }
+    leader.stop().await;
+    eventually("the standby serving", || async {
+        match harness::Operator::ask(standby.api_port, "/healthz").await {
+            Some((200, _)) => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
+    })
+    .await;
+    assert_eq!(harness::Operator::ask(standby.admin_port, "/readyz").await.unwrap().0, 200);
+    standby.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_operator_that_never_reached_kubernetes_is_not_ready() {
+    let _installed_before = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    let nobody = format!("http://127.0.0.1:{}", harness::free_port()).parse().unwrap();
+    let operator = harness::operator(kube::Config::new(nobody), "cellplane-operator-0", harness::free_port());
+    let (status, why) = eventually("the port opening", || async {
+        harness::Operator::ask(operator.admin_port, "/readyz").await.ok_or_else(|| "closed".to_owned())
+    })
+    .await;
+    assert_eq!(status, 503, "{why}");
+    assert!(why.contains("not been reached"), "{why}");
+    let (status, problem) = harness::Operator::ask(operator.api_port, "/v1/moves").await.unwrap();
+    assert_eq!(status, 503);
+    assert!(problem.contains("no leader is known"), "{problem}");
     operator.stop().await;
 }

@@ -9,15 +9,33 @@ use tokio::time::sleep;
 
 use crate::harness::{Guild, Ledger, Sandbox, Traffic, random};
 
-/// When in a move something is killed: right after its start, at these steps or past them, after its commit point.
-const POINTS: [&[&str]; 3] = [&[], &["Warm", "Prove", "Switch"], &["Hold"]];
+/// When in a move something is killed: right after its start, at these steps or past them, after its commit point; and at which end of
+/// the move, where the victim has one.
+const POINTS: [(&[&str], End); 4] = [
+    (&[], End::Source),
+    (&["Warm", "Prove", "Switch"], End::Source),
+    (&["Warm", "Prove", "Switch"], End::Target),
+    (&["Hold"], End::Target),
+];
 const GATEWAY_PORT: u16 = 8080;
 const SOME: usize = 20;
 
-/// Which Pod is killed, given the guild's cell and the target.
-type Victim = (&'static str, fn(source: &str, target: &str, round: usize) -> Option<String>);
+/// One end of a move.
+#[derive(Clone, Copy)]
+enum End {
+    Source,
+    Target,
+}
 
-async fn survives(test: &str, (component, cell_of): Victim) {
+/// Whose processes of a component are killed.
+#[derive(Clone, Copy)]
+enum Victims {
+    OfOneEnd,
+    All,
+}
+
+/// Kills every process of a component, but for the gateway of the listener, during one move after the other.
+async fn survives(test: &str, component: &str, victims: Victims) {
     let mut random = random(test);
     let sandbox = Sandbox::up(test).await;
     let guild = Guild::make(&sandbox, test).await;
@@ -28,17 +46,21 @@ async fn survives(test: &str, (component, cell_of): Victim) {
     let listener = guild.listen(&sandbox, SocketAddr::new(address.parse::<IpAddr>().unwrap(), GATEWAY_PORT)).await;
     let traffic = Traffic::begin(&sandbox, &guild, &ledger);
     ledger.grow(SOME).await;
-    for (round, steps) in POINTS.into_iter().enumerate() {
+    for (round, (steps, end)) in POINTS.into_iter().enumerate() {
         let source = guild.cell(&sandbox).await;
         let target = guild.other_cell(&sandbox).await;
-        let pods = sandbox.pods(component, cell_of(&source, &target, round).as_deref()).await;
+        let cell = match (victims, end) {
+            (Victims::All, _) => None,
+            (Victims::OfOneEnd, End::Source) => Some(source.as_str()),
+            (Victims::OfOneEnd, End::Target) => Some(target.as_str()),
+        };
+        let pods = sandbox.pods(component, cell).await;
         let name = sandbox.start_move(&guild, &target).await;
         if !steps.is_empty() {
             sandbox.reach(&name, steps).await;
         }
         sleep(Duration::from_millis(random.random_range(0..200))).await;
-        let victims = pods.iter().filter(|(pod, _)| *pod != kept);
-        for (pod, _) in victims {
+        for (pod, _) in pods.iter().filter(|(pod, _)| *pod != kept) {
             sandbox.kill_pod(pod).await;
         }
         let result = sandbox.follow(&name).await;
@@ -54,33 +76,24 @@ async fn survives(test: &str, (component, cell_of): Victim) {
     sandbox.end();
 }
 
-/// In turn the cell that gives and the one that takes.
-fn either(source: &str, target: &str, round: usize) -> Option<String> {
-    Some(if round.is_multiple_of(2) { target } else { source }.to_owned())
-}
-
-fn anywhere(_: &str, _: &str, _: usize) -> Option<String> {
-    None
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn guild_nodes_killed_during_moves_lose_nothing() {
-    survives("guild", ("guild", either)).await;
+    survives("guild", "guild", Victims::OfOneEnd).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn gateways_killed_during_moves_lose_nothing_for_sessions_elsewhere() {
-    survives("gateway", ("gateway", anywhere)).await;
+    survives("gateway", "gateway", Victims::All).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn data_services_killed_during_moves_lose_nothing() {
-    survives("data", ("data", either)).await;
+    survives("data", "data", Victims::OfOneEnd).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn stores_killed_during_moves_lose_nothing() {
-    survives("store", ("store", anywhere)).await;
+    survives("store", "store", Victims::All).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -91,7 +104,7 @@ async fn an_operator_killed_anywhere_in_a_move_ends_at_the_same_placement() {
     let ledger = Ledger::default();
     let listener = guild.listen(&sandbox, sandbox.entry).await;
     let traffic = Traffic::begin(&sandbox, &guild, &ledger);
-    for steps in POINTS {
+    for (steps, _) in POINTS {
         let target = guild.other_cell(&sandbox).await;
         let operator = sandbox.pods("operator", None).await.remove(0).0;
         let name = sandbox.start_move(&guild, &target).await;

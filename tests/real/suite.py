@@ -6,8 +6,10 @@ Each check is a function named as a sentence; they share one fleet and run in or
 """
 
 import json
+import os
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import threading
@@ -16,7 +18,7 @@ import traceback
 from pathlib import Path
 
 from bots import discord_js, discord_py
-from components import ROOT, ControlPlane, Processes, kill_below, log, tools, wait_for
+from components import ROOT, ControlPlane, Etcd, Processes, kill_below, log, tools, wait_for
 from fleet import API, NAMESPACE, Fleet, Rest
 
 NETWORK = 87
@@ -154,6 +156,22 @@ def the_real_server_accepts_our_definitions_and_refuses_what_their_rules_forbid(
         assert result.returncode != 0 and word in result.stderr, f"{kind} {spec}: {result.stderr.strip()}"
 
 
+def the_sandboxs_apis_answer_as_the_real_servers_do(world):
+    """The sandbox's own tests, pointed at the real servers: what passes on both is the same on both."""
+    etcd = Etcd(world.processes, world.tools, world.folder, "peer-etcd", f"127.{NETWORK}.0.3", 2379)
+    etcd.start()
+    cargo = ["cargo", "test", "--quiet", "-p", "cell-sandbox", "--lib", "--"]
+    peers = {"CELL_ETCD_ENDPOINT": etcd.endpoint, "CELL_REAL_KUBECONFIG": str(world.control.kubeconfig)}
+    for selection in (
+        ["--test-threads=1", "etcd::tests::behaviour", "etcd::tests::watches"],
+        ["--test-threads=1", "--ignored", "differential", "parity"],
+    ):
+        result = subprocess.run([*cargo, *selection], cwd=ROOT, env={**os.environ, **peers}, capture_output=True, text=True, timeout=600)
+        assert result.returncode == 0, result.stdout[-4000:] + result.stderr[-1000:]
+        log("  " + next(line for line in result.stdout.splitlines() if line.startswith("test result")))
+    etcd.stop()
+
+
 def a_fleet_becomes_ready_under_the_real_controllers(world):
     world.fleet.start()
     world.fleet.wait_ready(120)
@@ -269,6 +287,7 @@ def a_node_agent_that_dies_and_returns_adopts_its_pods(world):
 
 CHECKS = [
     the_real_server_accepts_our_definitions_and_refuses_what_their_rules_forbid,
+    the_sandboxs_apis_answer_as_the_real_servers_do,
     a_fleet_becomes_ready_under_the_real_controllers,
     nothing_is_written_while_nothing_changes,
     unmodified_bots_log_in_send_and_receive,

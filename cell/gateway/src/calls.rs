@@ -45,7 +45,9 @@ pub enum CallError {
         last: Reason,
     },
     /// The deadline passed after a try whose outcome is not known.
-    #[error("the outcome of the request is not known; retry with the same nonce")]
+    #[error(
+        "the outcome of the request is not known; look at the history, or send with enforce_nonce and retry with the same nonce"
+    )]
     OutcomeUnknown,
     /// Too many requests are being held.
     #[error("too many commands are held; retry later")]
@@ -239,7 +241,7 @@ impl Calls {
             let cell = &view.place(&Unit::bucket(guild_id).log())?.cell;
             match owner {
                 Owner::Data => route::winner(&view, Role::Data, cell, log),
-                Owner::Guild(guild_id) => route::winner(&view, Role::Guild, cell, &format!("guild:{guild_id}")),
+                Owner::Guild(guild_id) => route::guild_winner(&view, cell, *guild_id),
             }
         };
         member.or_else(in_bucket).map(|member| member.grpc_address.clone())

@@ -69,6 +69,8 @@ pub struct Metrics {
     pub link_losses: Counter,
     /// Answers given before the own replica had caught up.
     pub slow_replicas: Counter,
+    /// Reads repeated because the answer was older than what sessions were told.
+    pub stale_reads: Counter,
     /// Connections refused because the gateway is full or drains.
     pub refused_connections: Counter,
     /// REST requests refused because too many commands are held.
@@ -111,7 +113,7 @@ impl Metrics {
         for (name, help, metric) in families {
             registry.register(name, help, metric.clone());
         }
-        let counters: [(&str, &str, &Counter); 10] = [
+        let counters: [(&str, &str, &Counter); 11] = [
             ("gateway_buffer_overflows", "Events that fell off a session's buffer", &self.buffer_overflows),
             ("gateway_lag_closes", "Connections closed because their writer lagged", &self.lag_closes),
             ("gateway_fanout_events", "Events delivered to sessions", &self.fanout_events),
@@ -119,6 +121,7 @@ impl Metrics {
             ("gateway_duplicate_events", "Guild events that had been applied before", &self.duplicate_events),
             ("gateway_link_resets", "Links reset: overflow or a stale peer", &self.link_resets),
             ("gateway_link_losses", "Links that broke", &self.link_losses),
+            ("gateway_stale_reads", "Reads repeated: older than what sessions were told", &self.stale_reads),
             ("gateway_slow_replicas", "Answers given before the own replica had caught up", &self.slow_replicas),
             ("gateway_refused_connections", "Connections refused: full or draining", &self.refused_connections),
             ("gateway_refused_commands", "Commands refused: too many are held", &self.refused_commands),

@@ -41,8 +41,12 @@ pub fn data_member<'a>(view: &'a View, log: &str) -> Option<&'a Member> {
 
 /// The guild node that should own a guild whose log is `log`.
 pub fn guild_member<'a>(view: &'a View, log: &str, guild_id: i64) -> Option<&'a Member> {
-    let place = view.place(log)?;
-    winner(view, Role::Guild, &place.cell, &format!("guild:{guild_id}"))
+    guild_winner(view, &view.place(log)?.cell, guild_id)
+}
+
+/// The guild node of a cell that should own a guild.
+pub fn guild_winner<'a>(view: &'a View, cell: &str, guild_id: i64) -> Option<&'a Member> {
+    winner(view, Role::Guild, cell, &format!("guild:{guild_id}"))
 }
 
 /// The rendezvous winner for a key among a cell's live members of a role that are not draining.

@@ -409,3 +409,20 @@ async fn a_store_that_is_not_there_is_an_unknown_outcome_soon() {
     let store = RemoteStore::at("127.0.0.1:1", Arc::new(Channels::default()));
     assert!(store.read_head("b0001").await.unwrap_err().may_have_happened());
 }
+
+#[tokio::test]
+async fn a_store_of_another_storage_cell_at_the_address_gets_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let store: Arc<dyn Store> = Arc::new(embedded(&folder));
+    let service = StoreServer::new(store.clone(), &mut Registry::default()).into_service();
+    let server = tonic::transport::Server::builder().add_service(service);
+    tokio::spawn(server.serve_with_incoming(TcpListenerStream::new(listener)));
+    for (name, right) in [("main", true), ("other", false)] {
+        let there = RemoteStore::expecting(name, &address, Arc::new(Channels::default()));
+        let written = there.write_cursor("b0001", "applied", 7).await;
+        assert_eq!(written.is_ok(), right, "{name}: {written:?}");
+        assert!(right || matches!(written, Err(StoreError::Unavailable(_))));
+    }
+}

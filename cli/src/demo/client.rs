@@ -238,6 +238,10 @@ impl ClientTask {
         self.record(Client::identified);
         if self.life.begun {
             self.life.behind = true;
+            // A read begun under the session before says nothing of what came between the two.
+            if let Some(earlier) = self.life.reading.take() {
+                earlier.abort();
+            }
         }
         self.life.begun = true;
     }

@@ -9,7 +9,7 @@ use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use rustix::process::Signal;
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::time::{Instant, sleep};
 
 use crate::blocked;
@@ -97,7 +97,9 @@ impl Hand {
     pub async fn next_move(&self, known: &[Moved], timeout: Duration, phase: &Phase) -> Result<String, CommandError> {
         let deadline = Instant::now() + timeout;
         loop {
-            let moves = within(self.moves.list(&ListParams::default())).await?.items;
+            let everything = ListParams::default();
+            let Some(moves) = patiently(self.moves.list(&everything), deadline, phase).await? else { continue };
+            let moves = moves.items;
             let of_guild = |found: &&Move| {
                 let unit = format!("g{}", self.guild_id);
                 found.spec.guild.as_deref() == Some(&self.guild_id)
@@ -107,7 +109,9 @@ impl Hand {
             if let Some(name) = name.into_iter().find(|name| known.iter().all(|moved| moved.name != *name)) {
                 return Ok(name);
             }
-            let guild = self.guild().await?;
+            let name = guild_object(&self.guild_id);
+            let Some(guild) = patiently(self.guilds.get(&name), deadline, phase).await? else { continue };
+            let guild = serde_json::to_value(guild).unwrap_or_default();
             let hotness = guild["status"]["hotness"].as_str().unwrap_or("not judged yet");
             let why = format!("guild is {hotness}; {}", blocked::of_resource(&guild));
             phase.note(&format!("waiting for the operator to make a move: {why}"));
@@ -131,7 +135,7 @@ impl Hand {
     ) -> Result<String, CommandError> {
         let deadline = Instant::now() + timeout;
         loop {
-            let found = within(self.moves.get(name)).await?;
+            let Some(found) = patiently(self.moves.get(name), deadline, phase).await? else { continue };
             let status = found.status.unwrap_or_default();
             let step = status.step.unwrap_or_default();
             if steps.contains(&step.as_str()) || status.result.is_some() {
@@ -155,7 +159,7 @@ impl Hand {
     pub async fn follow(&self, name: &str, timeout: Duration, phase: &Phase) -> Result<Moved, CommandError> {
         let deadline = Instant::now() + timeout;
         loop {
-            let found = within(self.moves.get(name)).await?;
+            let Some(found) = patiently(self.moves.get(name), deadline, phase).await? else { continue };
             if let Some(moved) = moved(&found) {
                 return Ok(moved);
             }
@@ -207,10 +211,23 @@ impl Hand {
         names.sort();
         Ok(names)
     }
+}
 
-    async fn guild(&self) -> Result<Value, CommandError> {
-        let guild = within(self.guilds.get(&guild_object(&self.guild_id))).await?;
-        serde_json::to_value(guild).map_err(|error| anyhow::Error::from(error).context("read guild").into())
+/// A busy machine may keep the API from answering for a while: `None` means to ask again, until the deadline.
+async fn patiently<T>(
+    request: impl Future<Output = kube::Result<T>>,
+    deadline: Instant,
+    phase: &Phase,
+) -> Result<Option<T>, CommandError> {
+    match within(request).await {
+        Ok(answer) => Ok(Some(answer)),
+        Err(error @ CommandError::Refused(_)) => Err(error),
+        Err(error) if Instant::now() > deadline => Err(error),
+        Err(error) => {
+            phase.note(&error.to_string());
+            sleep(EVERY).await;
+            Ok(None)
+        }
     }
 }
 

@@ -203,7 +203,7 @@ impl<'a> Stage<'a> {
         let name = self.hand.next_move(moves, MOVE_WITHIN, &phase).await?;
         let step = self
             .hand
-            .reach(&name, &["Warm", "Store", "Prove", "Switch", "Hold", "Complete"], MOVE_WITHIN, &phase)
+            .reach(&name, &["Warm", "Prove", "Switch", "TakeOver", "Hold", "Complete", "Merge"], MOVE_WITHIN, &phase)
             .await?;
         let mut random = StdRng::seed_from_u64(self.order.seed);
         let mut killed = Vec::new();

@@ -10,6 +10,7 @@ use super::ready::{Seen, look};
 use super::state::{Settings, StateDir};
 use crate::args::Global;
 use crate::blocked;
+use crate::commands::sandbox::from_state;
 use crate::connect::Connection;
 use crate::exit::CommandError;
 
@@ -118,7 +119,7 @@ pub fn absent(state: &StateDir) -> CommandError {
 /// # Errors
 /// [`CommandError::Refused`] when there is none.
 pub async fn of(state: &StateDir) -> Result<Status, CommandError> {
-    let settings = state.settings().map_err(anyhow::Error::from)?.ok_or_else(|| absent(state))?;
+    let settings = state.settings().map_err(from_state)?.ok_or_else(|| absent(state))?;
     let endpoints = endpoints(state, &settings)?;
     let processes = processes(state, &settings);
     let running = processes.iter().all(|process| process.running);

@@ -151,6 +151,19 @@ pub fn check_ends(from: &str, to: &str, cells: &[CellFacts]) -> Result<(), MoveR
     Ok(())
 }
 
+/// Checks a merge whose guild is in its bucket's cell already: nothing new comes to the cell, so a cordon does not matter.
+///
+/// # Errors
+/// The first [`MoveRefusal`] that holds.
+pub fn check_in_place(cell: &str, cells: &[CellFacts]) -> Result<(), MoveRefusal> {
+    let facts = cells.iter().find(|facts| facts.name == cell);
+    let facts = facts.ok_or_else(|| MoveRefusal::MissingTarget(cell.to_owned()))?;
+    if facts.data_nodes == 0 || facts.guild_nodes == 0 {
+        return Err(MoveRefusal::TargetNotLive(cell.to_owned()));
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -187,6 +200,17 @@ mod tests {
         assert_eq!(refusal(|cell| cell.deleting = true), Some("TargetLeaving"));
         assert_eq!(refusal(|cell| cell.storage_cell = "other".into()), Some("NeedsStorageMigration"));
         assert_eq!(refusal(|cell| cell.guild_nodes = 0), Some("TargetNotLive"));
+    }
+
+    #[test]
+    fn a_merge_in_place_needs_a_live_cell_and_no_room_in_it() {
+        let mut cordoned = cell("a");
+        cordoned.availability = Availability::Cordoned;
+        assert_eq!(check_in_place("a", &[cordoned]), Ok(()));
+        assert_eq!(check_in_place("b", &[cell("a")]).unwrap_err().label(), "MissingTarget");
+        let mut empty = cell("a");
+        empty.data_nodes = 0;
+        assert_eq!(check_in_place("a", &[empty]).unwrap_err().label(), "TargetNotLive");
     }
 
     #[test]

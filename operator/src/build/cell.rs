@@ -10,7 +10,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::{Resource, ResourceExt};
 
-use super::pod::{PodShape, common_args, mount, template};
+use super::pod::{Common, PodShape, common_args, mount, template};
 use crate::names::{CELL_LABEL, ENTRY_LABEL, HTTP_PORT, labels, selector, stateful_set};
 
 /// Where the token keys are, relative to `/`.
@@ -25,8 +25,8 @@ pub struct CellInput<'a> {
     pub fleet: &'a Fleet,
     /// Name of the Secret with the token keys.
     pub token_keys: &'a str,
-    /// The fleet's etcd, as the cells shall reach it.
-    pub etcd_endpoints: &'a [String],
+    /// What all Pods are told.
+    pub common: Common<'a>,
 }
 
 /// The roles that a cell runs.
@@ -54,8 +54,8 @@ pub fn entry_label(cell: &Cell) -> &'static str {
 pub fn set(input: &CellInput<'_>, role: Role) -> StatefulSet {
     let name = input.cell.name_any();
     let spec = role_spec(input.cell, role);
-    let etcd = &input.fleet.spec.etcd;
-    let mut args = common_args(role.label(), &input.cell.spec.storage_cell_ref, (input.etcd_endpoints, &etcd.prefix));
+    let prefix = &input.fleet.spec.etcd.prefix;
+    let mut args = common_args(role.label(), &input.cell.spec.storage_cell_ref, input.common, prefix);
     args.insert(1, format!("--cell={name}"));
     let mut pod_labels = labels(&name, role.label());
     pod_labels.insert(CELL_LABEL.into(), name.clone());

@@ -5,5 +5,7 @@ pub mod fleet;
 mod pod;
 pub mod store;
 
+pub use pod::Common;
+
 #[cfg(test)]
 mod tests;

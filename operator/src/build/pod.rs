@@ -37,19 +37,30 @@ pub(super) struct PodShape<'a> {
     pub(super) volumes: Vec<Volume>,
 }
 
+/// What all Pods of a fleet are told.
+#[derive(Clone, Copy, Debug)]
+pub struct Common<'a> {
+    /// The fleet's etcd, as the cells shall reach it.
+    pub etcd_endpoints: &'a [String],
+    /// They may speak plaintext beyond loopback.
+    pub plaintext: bool,
+}
+
 /// What every role is told: who it is and where the directory is.
-pub(super) fn common_args(role: &str, storage_cell: &str, etcd: (&[String], &str)) -> Vec<String> {
-    let (endpoints, prefix) = etcd;
-    vec![
+pub(super) fn common_args(role: &str, storage_cell: &str, common: Common<'_>, prefix: &str) -> Vec<String> {
+    let mut args = vec![
         role.to_owned(),
         format!("--storage-cell={storage_cell}"),
-        format!("--etcd-endpoints={}", endpoints.join(",")),
+        format!("--etcd-endpoints={}", common.etcd_endpoints.join(",")),
         format!("--etcd-prefix={prefix}"),
         format!("--grpc-port={GRPC_PORT}"),
         format!("--admin-port={ADMIN_PORT}"),
         format!("--state-dir={STATE_DIR}"),
-        "--plaintext".to_owned(),
-    ]
+    ];
+    if common.plaintext {
+        args.push("--plaintext".to_owned());
+    }
+    args
 }
 
 pub(super) fn template(shape: PodShape<'_>) -> PodTemplateSpec {

@@ -12,17 +12,17 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::{Resource, ResourceExt};
 
 use super::cell::on_delete;
-use super::pod::{PodShape, common_args, mount, template};
+use super::pod::{Common, PodShape, common_args, mount, template};
 use crate::names::{GRPC_PORT, STORAGE_CELL_LABEL, labels, selector, stateful_set};
 
 /// Where the store's data is, relative to `/`.
 const DATA_DIR: &str = "var/lib/cellplane-store";
 
 /// The StatefulSet of the store.
-pub fn set(storage: &StorageCell, fleet: &Fleet, etcd_endpoints: &[String]) -> StatefulSet {
+pub fn set(storage: &StorageCell, fleet: &Fleet, common: Common<'_>) -> StatefulSet {
     let name = storage.name_any();
     let embedded = storage.spec.embedded.clone().unwrap_or_default();
-    let mut args = common_args(Role::Store.label(), &name, (etcd_endpoints, &fleet.spec.etcd.prefix));
+    let mut args = common_args(Role::Store.label(), &name, common, &fleet.spec.etcd.prefix);
     args.push(format!("--data-dir={DATA_DIR}"));
     let selects = selector(&name, Role::Store.label());
     let mut pod_labels = labels(&name, Role::Store.label());

@@ -7,7 +7,7 @@ use cell_proto::directory::Role;
 use serde::Serialize;
 
 use super::cell::{CellInput, ROLES, budget, entry_label, set};
-use super::{fleet, store};
+use super::{Common, fleet, store};
 use crate::fixtures::{cell, fleet as a_fleet, storage_cell};
 
 fn golden(name: &str, object: &impl Serialize) {
@@ -22,8 +22,11 @@ fn golden(name: &str, object: &impl Serialize) {
 
 fn with_input<T>(use_it: impl FnOnce(&CellInput<'_>) -> T) -> T {
     let (cell, fleet) = (cell("shared-1", "main"), a_fleet());
-    let etcd_endpoints = &fleet.spec.etcd.endpoints;
-    use_it(&CellInput { cell: &cell, fleet: &fleet, token_keys: "prod-token-keys", etcd_endpoints })
+    use_it(&CellInput { cell: &cell, fleet: &fleet, token_keys: "prod-token-keys", common: common(&fleet) })
+}
+
+fn common(fleet: &cell_crds::Fleet) -> Common<'_> {
+    Common { etcd_endpoints: &fleet.spec.etcd.endpoints, plaintext: false }
 }
 
 #[test]
@@ -32,7 +35,8 @@ fn the_objects_are_as_reviewed() {
         golden("gateway.json", &set(input, Role::Gateway));
         golden("budget.json", &budget(input.cell, Role::Data));
     });
-    golden("store.json", &store::set(&storage_cell("main"), &a_fleet(), &["10.0.0.1:2379".to_owned()]));
+    let own = Common { etcd_endpoints: &["10.0.0.1:2379".to_owned()], plaintext: false };
+    golden("store.json", &store::set(&storage_cell("main"), &a_fleet(), own));
     golden("store-service.json", &store::service(&storage_cell("main")));
     golden("entry.json", &fleet::entry(&a_fleet()));
     golden("dedicated.json", &fleet::dedicated("7", "main", &cell_crds::Roles::default()));
@@ -54,12 +58,27 @@ fn the_roles_of_a_cell_differ_only_where_they_must() {
 }
 
 #[test]
+fn pods_speak_plaintext_beyond_loopback_only_where_the_operator_was_told_so() {
+    let plain = |set: k8s_openapi::api::apps::v1::StatefulSet| {
+        let args = set.spec.unwrap().template.spec.unwrap().containers.remove(0).args.unwrap();
+        args.contains(&"--plaintext".to_owned())
+    };
+    with_input(|input| {
+        let told = CellInput { common: Common { plaintext: true, ..input.common }, ..*input };
+        for role in ROLES {
+            assert_eq!((plain(set(input, role)), plain(set(&told, role))), (false, true), "{role:?}");
+        }
+        let store = |common| plain(store::set(&storage_cell("main"), &a_fleet(), common));
+        assert_eq!((store(input.common), store(told.common)), (false, true));
+    });
+}
+
+#[test]
 fn a_cordon_changes_a_label_and_no_pod_template() {
     let before = with_input(|input| set(input, Role::Gateway));
     let (mut cordoned, fleet) = (cell("shared-1", "main"), a_fleet());
     cordoned.spec.availability = Availability::Cordoned;
-    let etcd_endpoints = &fleet.spec.etcd.endpoints;
-    let input = CellInput { cell: &cordoned, fleet: &fleet, token_keys: "prod-token-keys", etcd_endpoints };
+    let input = CellInput { cell: &cordoned, fleet: &fleet, token_keys: "prod-token-keys", common: common(&fleet) };
     assert_eq!(set(&input, Role::Gateway), before);
     assert_eq!(entry_label(&cordoned), "false");
 }
@@ -76,8 +95,7 @@ fn every_field_of_a_role_changes_its_set() {
     for template in templates {
         let (mut changed, fleet) = (cell("shared-1", "main"), a_fleet());
         changed.spec.roles.data.template = Some(serde_json::from_value(template.clone()).unwrap());
-        let etcd_endpoints = &fleet.spec.etcd.endpoints;
-        let input = CellInput { cell: &changed, fleet: &fleet, token_keys: "prod-token-keys", etcd_endpoints };
+        let input = CellInput { cell: &changed, fleet: &fleet, token_keys: "prod-token-keys", common: common(&fleet) };
         assert_ne!(set(&input, Role::Data), before, "{template}");
     }
 }

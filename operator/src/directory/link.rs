@@ -7,7 +7,7 @@ use std::time::Duration;
 use cell_proto::directory::Keys;
 use cell_runtime::directory::{DirectoryConfig, DirectoryError};
 use cell_runtime::{CancellationToken, Channels, Directory};
-use etcd_client::{Client, Compare, CompareOp, GetOptions, Txn, TxnOp, TxnOpResponse};
+use etcd_client::{Client, Compare, CompareOp, GetOptions, Txn, TxnOp};
 use tokio::sync::Mutex;
 
 use crate::leader::Leadership;
@@ -61,6 +61,11 @@ pub struct Stored {
     pub value: Vec<u8>,
     /// Guards the next write.
     pub revision: i64,
+}
+
+fn held_by(stored: &Stored, uid: &str) -> Result<(), String> {
+    let holder = String::from_utf8_lossy(&stored.value).into_owned();
+    if holder == uid { Ok(()) } else { Err(holder) }
 }
 
 /// A link to one etcd and prefix.
@@ -208,34 +213,22 @@ impl Link {
         Ok(false)
     }
 
-    /// Claims the prefix for a fleet, or says who has it.
+    /// Claims the prefix for a fleet, or says who has it. One that is another fleet's is only read.
     ///
     /// # Errors
-    /// See [`Link::read`].
+    /// See [`Link::read`]; [`LinkError::Fenced`] when a newer leader has written.
     pub async fn claim_prefix(&self, uid: &str) -> Result<Result<(), String>, LinkError> {
         let key = self.keys().fleet();
-        self.bounded(async {
-            let mut client = self.client().await?;
-            let txn = Txn::new()
-                .when([Compare::version(key.as_str(), CompareOp::Equal, 0)])
-                .and_then([TxnOp::put(key.as_str(), uid, None)])
-                .or_else([TxnOp::get(key.as_str(), None)]);
-            let answer = client.txn(txn).await.map_err(|error| self.unavailable(error))?;
-            if answer.succeeded() {
-                return Ok(Ok(()));
-            }
-            let held = answer.op_responses().into_iter().find_map(|response| match response {
-                TxnOpResponse::Get(found) => {
-                    found.kvs().first().map(|pair| String::from_utf8_lossy(pair.value()).into_owned())
-                }
-                _ => None,
-            });
-            Ok(match held {
-                Some(held) if held == uid => Ok(()),
-                held => Err(held.unwrap_or_default()),
-            })
-        })
-        .await
+        if let Some(stored) = self.read(&key).await? {
+            return Ok(held_by(&stored, uid));
+        }
+        let guard = Compare::version(key.as_str(), CompareOp::Equal, 0);
+        self.write(vec![guard], vec![TxnOp::put(key.as_str(), uid, None)]).await?;
+        // Read back in every case: an attempt whose answer was lost may have succeeded, and another fleet may have been first.
+        match self.read(&key).await? {
+            Some(stored) => Ok(held_by(&stored, uid)),
+            None => Err(self.unavailable(format!("{key} was neither claimed nor held; trying again"))),
+        }
     }
 
     /// Gives the prefix up if it is this fleet's.

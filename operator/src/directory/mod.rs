@@ -56,3 +56,6 @@ impl Hub {
         self.current.load_full()
     }
 }
+
+#[cfg(test)]
+mod tests;

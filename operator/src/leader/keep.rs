@@ -44,8 +44,15 @@ impl Leadership {
     }
 }
 
-/// Waits until this process leads. Ends early, with `None`, at `shutdown`.
-pub async fn acquire(client: Client, namespace: &str, id: &str, shutdown: CancellationToken) -> Option<Keeper> {
+/// Waits until this process leads. Ends early, with `None`, at `shutdown`. `standing_by` is told who holds the Lease at every look that
+/// the API server answered.
+pub async fn acquire(
+    client: Client,
+    namespace: &str,
+    id: &str,
+    standing_by: impl Fn(&str),
+    shutdown: CancellationToken,
+) -> Option<Keeper> {
     let api: Api<Lease> = Api::namespaced(client, namespace);
     let started = Instant::now();
     let mut memory: Option<Memory> = None;
@@ -57,7 +64,7 @@ pub async fn acquire(client: Client, namespace: &str, id: &str, shutdown: Cancel
                 let leadership = Leadership::new(token);
                 return Some(Keeper { api, id: id.to_owned(), lease, leadership, renewed: Instant::now() });
             }
-            Ok(None) => {}
+            Ok(None) => standing_by(memory.as_ref().map_or("", |memory| memory.seen.holder.as_str())),
             Err(error) => tracing::warn!(error, "failed to read or take the Lease; looking again"),
         }
         tokio::select! {

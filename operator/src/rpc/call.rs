@@ -178,7 +178,8 @@ impl Caller<'_> {
             }
             Request::AnnounceStandby { guild_id, log, from, to } => {
                 let address = self.guild_address(from, *guild_id)?;
-                let target = Some(self.route_in(to, log, *guild_id)?);
+                // The head does not name the target yet: a route without a term overrules nothing.
+                let target = Some(self.route_in(to, log, *guild_id, 0)?);
                 let call = AnnounceStandbyRequest { guild_id: *guild_id, run_id, target };
                 let mut client = self.guild(&address)?;
                 Ok(of_run(&self.reply(&address, DEADLINE, client.announce_standby(call)).await?))
@@ -190,16 +191,16 @@ impl Caller<'_> {
                 let mut client = self.guild(&address)?;
                 Ok(of_reach(&self.reply(&address, DEADLINE, client.reach(call)).await?))
             }
-            Request::TakeOver { guild_id, log, to } => {
+            Request::TakeOver { guild_id, log, to, term } => {
                 let address = self.guild_address(to, *guild_id)?;
-                let route = Some(self.route_in(to, log, *guild_id)?);
+                let route = Some(self.route_in(to, log, *guild_id, *term)?);
                 let call = TakeOverRequest { guild_id: *guild_id, log: log.clone(), run_id, claim: true, route };
                 let mut client = self.guild(&address)?;
                 Ok(of_run(&self.reply(&address, DEADLINE, client.take_over(call)).await?))
             }
-            Request::PointAway { guild_id, log, from, to } => {
+            Request::PointAway { guild_id, log, from, to, term } => {
                 let address = self.guild_address(from, *guild_id)?;
-                let route = Some(self.route_in(to, log, *guild_id)?);
+                let route = Some(self.route_in(to, log, *guild_id, *term)?);
                 let call = TakeOverRequest { guild_id: *guild_id, log: log.clone(), run_id, claim: false, route };
                 let mut client = self.guild(&address)?;
                 Ok(of_run(&self.reply(&address, DEADLINE, client.take_over(call)).await?))
@@ -214,13 +215,14 @@ impl Caller<'_> {
         }
     }
 
-    /// Where a guild is, or will be, in `cell`.
-    fn route_in(&self, cell: &str, log: &str, guild_id: i64) -> Result<Route, Response> {
-        let term = self.link.directory.view().place(log).filter(|place| place.cell == cell).map(|place| place.term);
+    /// Where a guild is, or will be, in `cell`, by the head's `term`, or the higher one by which its owner there has claimed it since.
+    fn route_in(&self, cell: &str, log: &str, guild_id: i64, term: u64) -> Result<Route, Response> {
+        let claimed = self.link.directory.view().place(log).filter(|place| place.cell == cell).map(|place| place.term);
+        let term = term.max(claimed.unwrap_or_default());
         Ok(Route {
             log: log.to_owned(),
             cell: cell.to_owned(),
-            term: term.unwrap_or_default(),
+            term,
             data_address: self.data_address(cell, log)?,
             guild_address: self.guild_address(cell, guild_id)?,
         })

@@ -1,8 +1,9 @@
-//! The control-plane API: plans, starts, locates, runs, tokens. It is served by the leader; every caller is checked by TokenReview. It
-//! creates and patches resources and reads heads; it drives nothing.
+//! The control-plane API: plans, starts, locates, runs, tokens. It is served by the leader; Kubernetes says of every caller who it is
+//! and whether it may (TokenReview, SubjectAccessReview). It creates and patches resources and reads heads; it drives nothing.
 
 mod auth;
 mod automation;
+mod door;
 mod error;
 mod locate;
 mod moves;
@@ -14,14 +15,15 @@ use std::sync::Arc;
 use axum::extract::{DefaultBodyLimit, Request, State};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
+use axum::routing::{MethodRouter, get, post, put};
 use axum::{Json, Router};
 use cell_api::paths;
 use cell_crds::{Fleet, Reason};
 use cell_runtime::CancellationToken;
 use tokio::net::TcpListener;
 
-use self::auth::Reviewer;
+use self::auth::{Reviewer, Right};
+pub use self::door::Door;
 use self::error::ApiError;
 use crate::context::Context;
 use crate::directory::Link;
@@ -38,21 +40,26 @@ pub struct Api {
 
 /// The API's routes.
 pub fn router(context: Arc<Context>, client: kube::Client) -> Router {
-    let api = Api { context, reviewer: Arc::new(Reviewer::new(client)) };
-    let protected = Router::new()
-        .route(paths::PLAN_MOVE, post(plan::plan))
-        .route(paths::MOVES, post(moves::start).get(moves::list))
-        .route(&paths::one_move("{name}"), get(moves::show))
-        .route(&paths::abort("{name}"), post(moves::abort))
-        .route(&paths::rollback("{name}"), post(moves::rollback))
-        .route(&paths::location("{guild_id}"), get(locate::locate))
-        .route(paths::TOKENS, post(tokens::issue))
-        .route(paths::AUTOMATION, get(automation::show).put(automation::set))
-        .layer(from_fn_with_state(api.clone(), authenticate))
-        .layer(DefaultBodyLimit::max(MAX_BODY_BYTES));
+    let reviewer = Arc::new(Reviewer::new(client, &context.settings.namespace));
+    let api = Api { context, reviewer };
+    let allow = |right: Right, handlers: MethodRouter<Api>| {
+        handlers.route_layer(from_fn_with_state((api.reviewer.clone(), right), authorise))
+    };
+    let reads = |handlers| allow(Right::READ_MOVES, handlers);
     Router::new()
+        .route(paths::PLAN_MOVE, reads(post(plan::plan)))
+        .route(paths::MOVES, allow(Right::START_MOVES, post(moves::start)).merge(reads(get(moves::list))))
+        .route(&paths::one_move("{name}"), reads(get(moves::show)))
+        .route(&paths::abort("{name}"), allow(Right::CHANGE_MOVES, post(moves::abort)))
+        .route(&paths::rollback("{name}"), allow(Right::CHANGE_MOVES, post(moves::rollback)))
+        .route(&paths::location("{guild_id}"), reads(get(locate::locate)))
+        .route(paths::TOKENS, allow(Right::ISSUE_TOKENS, post(tokens::issue)))
+        .route(
+            paths::AUTOMATION,
+            allow(Right::READ_FLEETS, get(automation::show)).merge(allow(Right::CHANGE_FLEETS, put(automation::set))),
+        )
+        .layer(DefaultBodyLimit::max(MAX_BODY_BYTES))
         .route(paths::HEALTH, get(|| async { Json(serde_json::json!({"status": "ok"})) }))
-        .merge(protected)
         .fallback(|| async { ApiError::new(404, "NotFound", "no such path", "see the API's paths under /v1") })
         .with_state(api)
 }
@@ -65,9 +72,9 @@ pub async fn serve(router: Router, listener: TcpListener, shutdown: Cancellation
     axum::serve(listener, router).with_graceful_shutdown(async move { shutdown.cancelled().await }).await
 }
 
-async fn authenticate(State(api): State<Api>, request: Request, next: Next) -> Response {
+async fn authorise(State((reviewer, right)): State<(Arc<Reviewer>, Right)>, request: Request, next: Next) -> Response {
     let header = request.headers().get(http::header::AUTHORIZATION).and_then(|value| value.to_str().ok());
-    match api.reviewer.check(header).await {
+    match reviewer.check(header, right).await {
         Ok(()) => next.run(request).await,
         Err(error) => error.into_response(),
     }

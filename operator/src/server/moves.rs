@@ -12,6 +12,7 @@ use serde_json::json;
 use super::error::{ApiError, Body};
 use super::{Api, plan};
 use crate::build;
+use crate::error::ReconcileError;
 use crate::names::{GUILD_LABEL, labels, manager};
 
 pub(super) async fn list(State(api): State<Api>) -> Json<Vec<Run>> {
@@ -145,11 +146,31 @@ async fn unfinished(api: &Api, name: &str, reason: Reason) -> Result<Move, ApiEr
     Ok(one)
 }
 
-/// Sets one wish under a field manager of its own, so that nobody else's fields are touched.
+/// Sets one wish under a field manager of its own. A field that another manager owns is not taken over.
 async fn set(api: &Api, one: &Move, field: &str) -> Result<Json<Run>, ApiError> {
     let body = json!({"metadata": {"uid": one.uid()}, "spec": {field: true}});
-    let patched = api.context.applier.patch::<Move>(&manager("api", field), &one.name_any(), body).await?;
-    Ok(Json(run_of(&patched)))
+    match api.context.applier.share::<Move>(&manager("api", field), &one.name_any(), body).await {
+        Ok(patched) => Ok(Json(run_of(&patched))),
+        Err(error) => Err(owned_by_another(&error, one, field).unwrap_or_else(|| error.into())),
+    }
+}
+
+/// The refusal for a conflict about who owns the field; none if the error is another.
+fn owned_by_another(error: &ReconcileError, one: &Move, field: &str) -> Option<ApiError> {
+    let ReconcileError::Request { source, .. } = error else { return None };
+    let kube::Error::Api(status) = &**source else { return None };
+    let causes = status.details.as_ref().map(|details| details.causes.as_slice()).unwrap_or_default();
+    let owner = causes.iter().find(|cause| cause.reason == "FieldManagerConflict")?;
+    let name = one.name_any();
+    let namespace = one.namespace().unwrap_or_default();
+    let patch = json!({"spec": {field: true}});
+    let said = &owner.message;
+    let detail = format!(
+        "spec.{field} of Move {name} belongs to another field manager ({said}) and is not taken over; set it there: {patch}"
+    );
+    let command = format!("kubectl patch move {name} --namespace {namespace} --type merge --patch '{patch}'");
+    let refusal = ApiError::new(409, "FieldConflict", "the field has another owner", detail);
+    Some(refusal.field(&format!("spec.{field}"), said.clone()).next(command))
 }
 
 fn run_of(one: &Move) -> Run {

@@ -3,7 +3,7 @@
 use axum::Json;
 use axum::extract::State;
 use cell_api::{Check, Location, MovePlan, MoveRequest, Target};
-use cell_plan::checks::{MoveRefusal, check_ends};
+use cell_plan::checks::{MoveRefusal, check_ends, check_in_place};
 use cell_proto::directory::Load;
 use cell_proto::unit::Unit;
 use cell_runtime::View;
@@ -47,7 +47,7 @@ pub(super) async fn make(api: &Api, request: &MoveRequest) -> Result<MovePlan, A
         unit: location.unit.clone(),
         from: location.cell.clone(),
         term: location.term,
-        steps: steps(&location, &request.target),
+        steps: steps(&location, &request.target, &to),
         checks,
         deadline_seconds,
         rollback_window_seconds,
@@ -74,16 +74,23 @@ fn target(view: &View, target: &Target, guild_id: i64) -> Result<String, ApiErro
     }
 }
 
-fn steps(location: &Location, target: &Target) -> Vec<String> {
+/// A guild with a log of its own in its bucket's cell, which is to go back into its bucket.
+fn is_merge_in_place(location: &Location, target: &Target, to: &str) -> bool {
+    *target == Target::Bucket && location.unit != location.bucket && location.cell == to
+}
+
+fn steps(location: &Location, target: &Target, to: &str) -> Vec<String> {
+    if is_merge_in_place(location, target, to) {
+        return ["Validate", "Merge"].map(str::to_owned).into();
+    }
     let mut steps = vec!["Validate"];
     if location.unit == location.bucket {
         steps.push("Split");
     }
-    steps.extend(["Warm", "Prove", "Switch", "TakeOver", "Hold"]);
+    steps.extend(["Warm", "Prove", "Switch", "TakeOver", "Hold", "Complete"]);
     if *target == Target::Bucket {
         steps.push("Merge");
     }
-    steps.push("Complete");
     steps.into_iter().map(str::to_owned).collect()
 }
 
@@ -95,7 +102,8 @@ async fn checks(
 ) -> Result<Vec<Check>, ApiError> {
     let view = link.directory.view().clone();
     let facts: Vec<_> = api.context.stores.all_cells().iter().map(|cell| cell_facts(cell, &view)).collect();
-    let ends = check_ends(&location.cell, to, &facts);
+    let in_place = is_merge_in_place(location, target, to);
+    let ends = if in_place { check_in_place(to, &facts) } else { check_ends(&location.cell, to, &facts) };
     let ends = match ends {
         // The cell is made when the move starts; the run waits for it.
         Err(MoveRefusal::MissingTarget(_)) if *target == Target::Dedicated => {
@@ -105,6 +113,7 @@ async fn checks(
             passed("target", format!("{refusal}; the run waits for it until its deadline"))
         }
         Err(refusal) => refused("target", &refusal),
+        Ok(()) if in_place => passed("target", format!("{to} serves the guild and its bucket: nothing is switched")),
         Ok(()) => passed("target", format!("{to} is active, live and on the same StorageCell")),
     };
     let split = if *target == Target::Bucket && location.unit == location.bucket {

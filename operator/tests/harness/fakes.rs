@@ -31,6 +31,8 @@ pub struct World {
     pub bootstraps: u32,
     /// Requests of runs, in order.
     pub asked: Vec<&'static str>,
+    /// Of every TakeOver and PointAway: the term its route names, and the head's.
+    pub route_terms: Vec<(u64, u64)>,
 }
 
 /// All fake cells of a test share this.
@@ -274,6 +276,9 @@ impl GuildService for FakeCell {
     async fn take_over(&self, request: Request<TakeOverRequest>) -> Reply<RunReply> {
         let request = request.into_inner();
         self.fakes.ask(if request.claim { "TakeOver" } else { "PointAway" });
+        let named = request.route.map(|route| route.term).unwrap_or_default();
+        let term = self.fakes.world.lock().heads.get(&request.log).map(|head| head.term).unwrap_or_default();
+        self.fakes.world.lock().route_terms.push((named, term));
         if request.claim {
             self.fakes.world.lock().owners.insert(request.guild_id, self.cell.clone());
         }

@@ -12,7 +12,8 @@ use cell_operator::{Config, RunError};
 use cell_runtime::directory::{DirectoryConfig, Registration};
 use cell_runtime::{CancellationToken, Directory};
 use cell_sandbox::server::{Options, Ready, run as run_sandbox};
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
+use k8s_openapi::api::core::v1::{Pod, ServiceAccount};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Api, ListParams, ObjectMeta, Patch, PatchParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
@@ -46,6 +47,7 @@ pub struct Operator {
     task: JoinHandle<Result<(), RunError>>,
     stop: CancellationToken,
     pub admin_port: u16,
+    pub api_port: u16,
 }
 
 impl Operator {
@@ -59,6 +61,12 @@ impl Operator {
     pub async fn stop(self) {
         self.stop.cancel();
         self.task.await.unwrap().unwrap();
+    }
+
+    /// What a path of a port answers; none while it is not open yet.
+    pub async fn ask(port: u16, path: &str) -> Option<(u16, String)> {
+        tokio::net::TcpStream::connect(("127.0.0.1", port)).await.ok()?;
+        Some(http(&format!("127.0.0.1:{port}"), "GET", path, None, "").await)
     }
 
     /// The sum of a counter over all its labels; 0 while the port is not open yet.
@@ -153,18 +161,24 @@ impl Harness {
     }
 
     pub fn operator(&self) -> Operator {
-        let admin_port = free_port();
-        let stop = CancellationToken::new();
-        let config = Config {
-            namespace: NAMESPACE.into(),
-            member_id: "cellplane-operator-0".into(),
-            address: IpAddr::V4(Ipv4Addr::LOCALHOST),
-            api_port: self.api_port,
-            admin_port,
-            etcd_endpoints: Vec::new(),
-        };
-        let task = tokio::spawn(cell_operator::run(config, self.kubernetes.clone(), stop.clone()));
-        Operator { task, stop, admin_port }
+        operator(self.kubernetes.clone(), "cellplane-operator-0", self.api_port)
+    }
+
+    /// Another operator beside the first.
+    pub fn standby(&self) -> Operator {
+        operator(self.kubernetes.clone(), "cellplane-operator-1", free_port())
+    }
+
+    /// A token of a ServiceAccount that no rule speaks of.
+    pub async fn service_account_token(&self) -> String {
+        let accounts = self.api::<ServiceAccount>();
+        let metadata = ObjectMeta { name: Some("bot".into()), ..ObjectMeta::default() };
+        let account = ServiceAccount { metadata, ..ServiceAccount::default() };
+        accounts.create(&PostParams::default(), &account).await.unwrap();
+        let spec = TokenRequestSpec { audiences: Vec::new(), expiration_seconds: Some(600), bound_object_ref: None };
+        let request = TokenRequest { spec, ..TokenRequest::default() };
+        let issued = accounts.create_token_request("bot", &PostParams::default(), &request).await.unwrap();
+        issued.status.unwrap().token
     }
 
     /// A cell's processes appear in the directory.
@@ -250,8 +264,25 @@ impl Drop for Harness {
     }
 }
 
+/// Starts an operator against any Kubernetes API.
+pub fn operator(kubernetes: kube::Config, member_id: &str, api_port: u16) -> Operator {
+    let admin_port = free_port();
+    let stop = CancellationToken::new();
+    let config = Config {
+        namespace: NAMESPACE.into(),
+        member_id: member_id.into(),
+        address: IpAddr::V4(Ipv4Addr::LOCALHOST),
+        api_port,
+        admin_port,
+        etcd_endpoints: Vec::new(),
+        cell_plaintext: false,
+    };
+    let task = tokio::spawn(cell_operator::run(config, kubernetes, stop.clone()));
+    Operator { task, stop, admin_port, api_port }
+}
+
 /// Free a moment ago. Another process may take it first; then the operator's start says so.
-fn free_port() -> u16 {
+pub fn free_port() -> u16 {
     std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 

@@ -170,7 +170,11 @@ fn review_group(group: &str, version: &str) -> bool {
 fn reviews(group: &str) -> &'static [(&'static str, &'static str)] {
     match group {
         "authentication.k8s.io" => &[("tokenreviews", "TokenReview"), ("selfsubjectreviews", "SelfSubjectReview")],
-        "authorization.k8s.io" => &[("selfsubjectaccessreviews", "SelfSubjectAccessReview")],
+        "authorization.k8s.io" => &[
+            ("localsubjectaccessreviews", "LocalSubjectAccessReview"),
+            ("selfsubjectaccessreviews", "SelfSubjectAccessReview"),
+            ("subjectaccessreviews", "SubjectAccessReview"),
+        ],
         _ => &[],
     }
 }

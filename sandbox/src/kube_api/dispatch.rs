@@ -101,13 +101,10 @@ async fn handle(
         api.counters.busy_refusals.fetch_add(1, Ordering::Relaxed);
         return Err(Refusal::too_many("too many requests at once: try again", 1));
     };
-    if target.namespace.is_empty() && target.name.is_empty() && parts.method == Method::POST {
-        let review = is_review(&target);
-        if review {
-            let sent = read_object(&parts.headers, body).await?;
-            let reply = reviews::review(api, &target.group, &target.plural, &sent, &user);
-            return reply.unwrap_or_else(|| Err(Refusal::no_such_path())).and_then(render_plain);
-        }
+    if target.name.is_empty() && parts.method == Method::POST && is_review(&target) {
+        let sent = read_object(&parts.headers, body).await?;
+        let reply = reviews::review(api, &target.group, &target.plural, &sent, &user);
+        return reply.unwrap_or_else(|| Err(Refusal::no_such_path())).and_then(render_plain);
     }
     let resource =
         api.registry.served().find(&target.group, &target.version, &target.plural).ok_or_else(Refusal::no_such_path)?;
@@ -133,8 +130,11 @@ fn authenticate(api: &Api, headers: &HeaderMap) -> Result<User, Refusal> {
         .ok_or_else(|| Refusal::new(Reason::Unauthorized, "Unauthorized"))
 }
 
+/// All reviews are cluster-scoped but one.
 fn is_review(target: &Target) -> bool {
-    matches!(target.group.as_str(), "authentication.k8s.io" | "authorization.k8s.io") && target.version == "v1"
+    matches!(target.group.as_str(), "authentication.k8s.io" | "authorization.k8s.io")
+        && target.version == "v1"
+        && target.namespace.is_empty() != (target.plural == "localsubjectaccessreviews")
 }
 
 fn header<'a>(headers: &'a HeaderMap, name: &http::header::HeaderName) -> &'a str {

@@ -64,3 +64,17 @@ pub fn print_tails(state: &Path) {
         lines[lines.len().saturating_sub(TAIL)..].iter().for_each(|line| println!("{}", short(line)));
     }
 }
+
+#[test]
+fn errors_and_panics_are_found_in_logs_of_pods_and_processes_unless_allowed() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |path: &str, text: &str| {
+        let path = folder.path().join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    };
+    write("logs/sandbox.log", "{\"level\":\"INFO\",\"message\":\"ERROR\"}\nthread 'main' panicked at x\n");
+    write("node-1/logs/uid/data/0.log", "2026 stderr F {\"level\":\"ERROR\",\"message\":\"away\"}\n");
+    assert_eq!(errors(folder.path(), &[]).len(), 2);
+    assert_eq!(errors(folder.path(), &["away"]).len(), 1);
+}

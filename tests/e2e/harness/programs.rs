@@ -10,14 +10,15 @@ const PACKAGES: [&str; 4] = ["cellctl", "cell", "cell-operator", "cell-sandbox"]
 
 /// The folder with `cellctl` and its sister programs.
 pub fn folder() -> &'static Path {
-    static FOLDER: OnceLock<PathBuf> = OnceLock::new();
-    FOLDER.get_or_init(|| match std::env::var_os("CELLPLANE_E2E_PROGRAMS") {
-        Some(folder) => std::path::absolute(folder).unwrap(),
+    static FOLDER: OnceLock<Option<PathBuf>> = OnceLock::new();
+    let found = FOLDER.get_or_init(|| match std::env::var_os("CELLPLANE_E2E_PROGRAMS") {
+        Some(folder) => std::path::absolute(folder).ok(),
         None => build(),
-    })
+    });
+    found.as_deref().expect("the programs build; what cargo said is above")
 }
 
-fn build() -> PathBuf {
+fn build() -> Option<PathBuf> {
     let own = std::env::current_exe().unwrap();
     let folder = own.ancestors().nth(2).expect("a test program is in <target>/<profile>/deps").to_owned();
     let target = folder.parent().unwrap();
@@ -34,6 +35,5 @@ fn build() -> PathBuf {
         cargo.args(["-p", package]);
     });
     let status = cargo.stdin(Stdio::null()).status().expect("cargo runs");
-    assert!(status.success(), "the programs do not build");
-    folder
+    status.success().then_some(folder)
 }

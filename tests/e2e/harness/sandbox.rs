@@ -65,6 +65,8 @@ impl Home {
     pub async fn new(name: &str) -> Self {
         // The only error is that a provider is installed already, which is what is wanted.
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+        // First of all, so that a failure of it leaves nothing to clean up.
+        programs::folder();
         let seat = Seat::take().await;
         let folder = tempfile::Builder::new().prefix(&format!("cellplane-e2e-{name}-")).tempdir().unwrap();
         let state = StateDir::find("e2e", Some(&folder.path().join("state"))).unwrap();

@@ -1,6 +1,6 @@
 //! Numbered sends under way during a test, and the ledger that remembers which were acknowledged.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -47,39 +47,56 @@ impl Ledger {
     pub async fn check_history(&self, sandbox: &Sandbox, guild: &Guild) {
         let trouble = self.trouble.lock().unwrap().clone();
         assert!(trouble.is_empty(), "sends came to nothing: {trouble:?}");
-        let mut found: HashMap<u32, Vec<i64>> = HashMap::new();
-        for seen in guild.history(sandbox).await {
-            found.entry(seen.number).or_default().push(seen.message_id);
-        }
-        let acknowledged = self.acknowledged.lock().unwrap().clone();
-        assert!(!acknowledged.is_empty(), "nothing was acknowledged, so nothing is proven");
-        for (number, id) in &acknowledged {
-            let ids = found.get(number).cloned().unwrap_or_default();
-            assert_eq!(ids, [*id], "send {number} was acknowledged as {id}");
-        }
-        let twice: Vec<_> = found.iter().filter(|(_, ids)| ids.len() > 1).collect();
-        assert!(twice.is_empty(), "in history more than once: {twice:?}");
+        let history: Vec<_> =
+            guild.history(sandbox).await.into_iter().map(|seen| (seen.number, seen.message_id)).collect();
+        assert_eq!(judge_history(&self.acknowledged.lock().unwrap(), &history), Ok(()));
     }
 
     /// The session lives, and heard every send acknowledged since `from` exactly once, in channel order.
     pub async fn check_listener(&self, listener: &Listener, from: usize) {
         let acknowledged = self.acknowledged.lock().unwrap()[from..].to_vec();
-        let missing = || {
-            let heard: std::collections::HashSet<_> = listener.messages().into_iter().collect();
-            acknowledged.iter().filter(|sent| !heard.contains(sent)).copied().collect::<Vec<_>>()
-        };
-        wait_for("the session to hear everything", 20, async || match missing() {
-            none if none.is_empty() => Ok(()),
-            some => {
-                Err(format!("{} missing: {:?}; ended: {:?}", some.len(), &some[..some.len().min(5)], listener.ended()))
-            }
+        wait_for("the session to hear everything", 20, async || {
+            judge_heard(&acknowledged, &listener.messages())
+                .map_err(|why| format!("{why}; ended: {:?}", listener.ended()))
         })
         .await;
-        let heard = listener.messages();
-        let disorder: Vec<_> = heard.windows(2).filter(|pair| pair[0].1 >= pair[1].1).collect();
-        assert!(disorder.is_empty(), "twice or out of order: {disorder:?}");
         assert_eq!(listener.ended(), None);
     }
+}
+
+/// A send's number and the id of its message.
+type Sent = (u32, i64);
+
+/// What contradicts "each acknowledged send is there once, under its id, and nothing is there twice".
+fn judge_history(acknowledged: &[Sent], history: &[Sent]) -> Result<(), String> {
+    if acknowledged.is_empty() {
+        return Err("nothing was acknowledged, so nothing is proven".to_owned());
+    }
+    let mut found: HashMap<u32, Vec<i64>> = HashMap::new();
+    history.iter().for_each(|(number, id)| found.entry(*number).or_default().push(*id));
+    for (number, id) in acknowledged {
+        let ids = found.get(number).map_or(&[][..], Vec::as_slice);
+        if ids != [*id] {
+            return Err(format!("send {number} was acknowledged as {id} and is in history as {ids:?}"));
+        }
+    }
+    match found.iter().find(|(_, ids)| ids.len() > 1) {
+        Some((number, ids)) => Err(format!("send {number} is in history as {ids:?}")),
+        None => Ok(()),
+    }
+}
+
+/// What contradicts "each acknowledged send was heard once, in channel order".
+fn judge_heard(acknowledged: &[Sent], heard: &[Sent]) -> Result<(), String> {
+    if let Some(pair) = heard.windows(2).find(|pair| pair[0].1 >= pair[1].1) {
+        return Err(format!("twice or out of order: {pair:?}"));
+    }
+    let known: HashSet<Sent> = heard.iter().copied().collect();
+    let missing: Vec<_> = acknowledged.iter().filter(|sent| !known.contains(sent)).collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    Err(format!("{} were not heard, among them {:?}", missing.len(), &missing[..missing.len().min(5)]))
 }
 
 /// Senders at work.
@@ -134,5 +151,24 @@ async fn send(rest: &Rest, guild: &Guild, ledger: &Ledger) {
         Ok(Some(id)) => ledger.acknowledged.lock().unwrap().push((number, id)),
         Ok(None) => ledger.trouble.lock().unwrap().push(format!("send {number}: an answer without id")),
         Err(error) => ledger.trouble.lock().unwrap().push(format!("send {number}: {error}")),
+    }
+}
+
+#[test]
+fn the_ledger_sees_what_is_lost_doubled_or_out_of_order() {
+    let sent = [(1, 10), (2, 20), (3, 30)];
+    assert_eq!(
+        judge_history(&sent, &[(1, 10), (2, 20), (3, 30), (4, 40)]),
+        Ok(()),
+        "what was not acknowledged may be there"
+    );
+    for wrong in [&[(1, 10), (3, 30)][..], &[(1, 10), (2, 20), (2, 20), (3, 30)], &[(1, 10), (2, 25), (3, 30)]] {
+        assert!(judge_history(&sent, wrong).is_err(), "{wrong:?}");
+    }
+    assert!(judge_history(&sent, &[(1, 10), (2, 20), (3, 30), (4, 40), (4, 41)]).is_err(), "nor twice");
+    assert!(judge_history(&[], &[]).is_err());
+    assert_eq!(judge_heard(&sent[1..], &[(2, 20), (3, 30), (4, 40)]), Ok(()));
+    for wrong in [&[(1, 10), (3, 30)][..], &[(1, 10), (2, 20), (2, 20), (3, 30)], &[(2, 20), (1, 10), (3, 30)]] {
+        assert!(judge_heard(&sent, wrong).is_err(), "{wrong:?}");
     }
 }

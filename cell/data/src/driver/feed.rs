@@ -79,6 +79,9 @@ async fn follow(
             };
             // An owner's applied entries are in the log; nothing found means that it is not the owner any more.
             let Some(newest) = entries.last().map(|entry| entry.number) else {
+                if out.is_closed() {
+                    return None;
+                }
                 tokio::time::sleep(std::time::Duration::from_millis(20)).await;
                 continue;
             };

@@ -10,6 +10,7 @@ mod metrics;
 mod operate;
 mod query;
 mod reader;
+mod ring;
 mod role;
 mod routes;
 mod service;

@@ -1,5 +1,8 @@
 //! What the operator asks for beside moves: heads, inspection, ordered claims.
 
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
 use cell_proto::unit::Unit;
 use cell_proto::v1::{
     ClaimReply, ClaimRequest, CreateHeadsReply, CreateHeadsRequest, Head, InspectReply, InspectRequest, ListHeadsReply,
@@ -13,6 +16,15 @@ use super::task::{Inspection, Message};
 
 /// Heads created at once.
 const PARALLEL: usize = 64;
+/// How long one look at all guilds' heads serves.
+const SPLITS_KEPT: Duration = Duration::from_secs(2);
+
+/// The guilds with logs of their own, by bucket's log.
+pub(super) struct Splits {
+    read_at: Instant,
+    of_bucket: HashMap<String, Vec<i64>>,
+}
+
 impl DataServer {
     pub(super) async fn create(&self, request: CreateHeadsRequest) -> Result<CreateHeadsReply, Refusal> {
         for head in &request.heads {
@@ -87,21 +99,32 @@ impl DataServer {
         Ok(Inspection { last, applied, closed_by_run: String::new() })
     }
 
-    /// Guilds of a bucket whose own logs are open.
+    /// Guilds of a bucket whose own logs are open: from one look at all heads, shared by the inspections of a pass. A split or merge by
+    /// this service, the bucket's owner, ends its use at once.
     async fn split_out_of(&self, bucket: Unit) -> Result<Vec<i64>, Refusal> {
+        let mut table = self.splits.lock().await;
+        let fresh = table.as_ref().filter(|splits| splits.read_at.elapsed() < SPLITS_KEPT);
+        let splits = match fresh {
+            Some(_) => table.as_ref(),
+            None => Some(&*table.insert(self.read_splits().await?)),
+        };
+        Ok(splits.and_then(|splits| splits.of_bucket.get(&bucket.log()).cloned()).unwrap_or_default())
+    }
+
+    async fn read_splits(&self) -> Result<Splits, Refusal> {
+        let mut splits = Splits { read_at: Instant::now(), of_bucket: HashMap::new() };
         let mut after = "g".to_owned();
-        let mut guilds = Vec::new();
         loop {
             let request = ListHeadsRequest { after: after.clone(), limit: 1000, cell: String::new() };
             let page = self.list(request).await?;
-            let open = page.heads.iter().filter(|head| head.moved_to.is_empty());
-            guilds.extend(open.filter_map(|head| match head.log.parse() {
-                Ok(Unit::Guild(guild_id)) if Unit::bucket(guild_id) == bucket => Some(guild_id),
-                _ => None,
-            }));
+            for head in page.heads.iter().filter(|head| head.moved_to.is_empty()) {
+                if let Ok(Unit::Guild(guild_id)) = head.log.parse() {
+                    splits.of_bucket.entry(Unit::bucket(guild_id).log()).or_default().push(guild_id);
+                }
+            }
             match page.heads.last() {
                 Some(last) if page.more => after.clone_from(&last.log),
-                _ => return Ok(guilds),
+                _ => return Ok(splits),
             }
         }
     }

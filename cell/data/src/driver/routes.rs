@@ -38,7 +38,7 @@ impl Routes {
     fn guild_address(&self, log: &str, cell: &str) -> String {
         let Ok(Unit::Guild(guild_id)) = log.parse::<Unit>() else { return String::new() };
         let view = self.directory.view();
-        let winner = route::winner(&view, Role::Guild, cell, &format!("guild:{guild_id}"));
+        let winner = route::guild_winner(&view, cell, guild_id);
         winner.map(|member| member.grpc_address.clone()).unwrap_or_default()
     }
 

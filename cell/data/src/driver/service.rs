@@ -28,6 +28,7 @@ use super::feed::{self, concerns};
 use super::guild;
 use super::logs::{Logs, Turn, unavailable};
 use super::metrics::Metrics;
+use super::operate::Splits;
 use super::query::Queries;
 use super::reader::LogReader;
 use super::routes::Routes;
@@ -60,6 +61,7 @@ pub struct DataServer {
     pub(super) logs: Arc<Logs>,
     pub(super) channels: Arc<Channels>,
     pub(super) window_us: i64,
+    pub(super) splits: Arc<tokio::sync::Mutex<Option<Splits>>>,
     queries: Arc<Queries>,
     moves: Arc<[tokio::sync::Mutex<()>; LANES]>,
     followers: Arc<Semaphore>,
@@ -87,6 +89,7 @@ impl DataServer {
             logs: Arc::new(Logs::new(context, routes, config.limits)),
             channels: Arc::new(Channels::default()),
             window_us,
+            splits: Arc::default(),
             queries: Arc::new(Queries::new()),
             moves: Arc::new(std::array::from_fn(|_| tokio::sync::Mutex::new(()))),
             followers: Arc::new(Semaphore::new(MAX_FOLLOWERS)),
@@ -173,11 +176,14 @@ impl DataServer {
         Ok(ReadLogReply { entries, last, refusal: None })
     }
 
-    async fn ack(&self, request: &AckFeedRequest) -> Result<(), Refusal> {
+    async fn ack(&self, request: &AckFeedRequest) -> Result<AckFeedReply, Refusal> {
         super::logs::parse(&request.log)?;
-        let name = feed_cursor(request.guild_id);
-        let written = self.logs.context.store.write_cursor(&request.log, &name, request.number).await;
-        written.map(|_| ()).map_err(|error| unavailable(&error))
+        let (name, store) = (feed_cursor(request.guild_id), &self.logs.context.store);
+        let cursor = match request.number {
+            0 => store.read_cursor(&request.log, &name).await,
+            number => store.write_cursor(&request.log, &name, number).await,
+        };
+        Ok(AckFeedReply { cursor: cursor.map_err(|error| unavailable(&error))?, refusal: None })
     }
 }
 
@@ -268,7 +274,8 @@ impl DataService for DataServer {
 
     async fn ack_feed(&self, request: Request<AckFeedRequest>) -> Result<Response<AckFeedReply>, Status> {
         let request = request.into_inner();
-        Ok(Response::new(AckFeedReply { refusal: self.ack(&request).await.err() }))
+        let refused = |refusal| AckFeedReply { refusal: Some(refusal), cursor: 0 };
+        Ok(Response::new(self.ack(&request).await.unwrap_or_else(refused)))
     }
 
     async fn read_log(&self, request: Request<ReadLogRequest>) -> Result<Response<ReadLogReply>, Status> {
@@ -297,14 +304,22 @@ impl DataService for DataServer {
     async fn split_guild(&self, request: Request<SplitGuildRequest>) -> Result<Response<RunReply>, Status> {
         let request = request.into_inner();
         let (server, log) = (self.clone(), request.bucket_log.clone());
-        let work = self.undisturbed(log.clone(), async move { server.split_guild_out(request).await });
+        let work = self.undisturbed(log.clone(), async move {
+            let done = server.split_guild_out(request).await;
+            *server.splits.lock().await = None;
+            done
+        });
         reply!(self, log, work, RunReply)
     }
 
     async fn merge_guild(&self, request: Request<MergeGuildRequest>) -> Result<Response<RunReply>, Status> {
         let request = request.into_inner();
         let (server, log) = (self.clone(), request.bucket_log.clone());
-        let work = self.undisturbed(log.clone(), async move { server.merge_guild_back(request).await });
+        let work = self.undisturbed(log.clone(), async move {
+            let done = server.merge_guild_back(request).await;
+            *server.splits.lock().await = None;
+            done
+        });
         reply!(self, log, work, RunReply)
     }
 

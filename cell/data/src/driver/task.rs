@@ -1,6 +1,6 @@
 //! The task of one log: feeds its machine with messages, store answers and time, and carries its effects out.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -13,15 +13,13 @@ use cell_runtime::clock::unix_us;
 use cell_store::{Reply, Request, Store, StoreError};
 use futures::StreamExt;
 use parking_lot::Mutex;
-use prost::Message as _;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::metrics::Metrics;
+use super::ring::Ring;
 use crate::machine::{Command, Effect, Inheritance, Input, LogMachine, Outcome, Ticket};
 
-/// Newest entries kept for followers, in bytes per log.
-const RING_BYTES: usize = 8 << 20;
 /// Reads of one ask that run at once.
 const PARALLEL_READS: usize = 32;
 /// A log with nothing to do this long is given up; the next request claims it again.
@@ -64,33 +62,6 @@ pub(super) struct Shared {
     /// Last applied number.
     pub(super) applied: watch::Sender<u64>,
     pub(super) ring: Mutex<Ring>,
-}
-
-/// The newest applied entries.
-#[derive(Default)]
-pub(super) struct Ring {
-    entries: VecDeque<(Arc<Entry>, usize)>,
-    bytes: usize,
-}
-
-impl Ring {
-    fn push(&mut self, entry: Arc<Entry>) {
-        let bytes = entry.encoded_len();
-        self.bytes += bytes;
-        self.entries.push_back((entry, bytes));
-        while self.bytes > RING_BYTES
-            && let Some((_, bytes)) = self.entries.pop_front()
-        {
-            self.bytes -= bytes;
-        }
-    }
-
-    /// Up to `limit` entries from a number on; none when that number is older than the ring.
-    pub(super) fn from(&self, number: u64, limit: usize) -> Option<Vec<Arc<Entry>>> {
-        let first = self.entries.front()?.0.number;
-        let skip = usize::try_from(number.checked_sub(first)?).ok()?;
-        Some(self.entries.iter().skip(skip).take(limit).map(|(entry, _)| entry.clone()).collect())
-    }
 }
 
 /// A handle on a log's task.
@@ -245,6 +216,12 @@ impl Task {
             }
         }
         self.context.metrics.owned_logs.dec();
+        // Left over when a drain runs out of time: they may have been proposed, so nobody may say that they were not done (rule 8).
+        for (answer, _) in std::mem::take(&mut self.tickets).into_values() {
+            let refusal =
+                Refusal::new(Reason::UnknownOutcome, "this data service ends; retry with the same operation id");
+            drop(answer.send(Err(refusal.retry_after_ms(50))));
+        }
         self.shared.status.send_if_modified(|status| {
             let open = !matches!(status, Status::Released(_));
             if open {

@@ -16,6 +16,10 @@ impl LogMachine {
             return self.tell(ticket, Err(refusal));
         }
         if let Some(pending) = self.pending.get_mut(&command.operation_id) {
+            if pending.tickets.len() >= self.limits.waiters {
+                // It may be proposed by now, so nobody is told that it is not done.
+                return self.tell(ticket, Err(unknown()));
+            }
             pending.tickets.push(ticket);
             return;
         }
@@ -51,6 +55,11 @@ impl LogMachine {
         if self.pending.len() >= self.limits.queue {
             let message = format!("{} commands wait for {}", self.pending.len(), self.me.log);
             return Err(Refusal::new(Reason::Overloaded, message).retry_after_ms(100));
+        }
+        if self.window.len() >= self.limits.window_operations && self.window.get(&command.operation_id).is_none() {
+            let message =
+                format!("{} operations of the last minutes are remembered of {}", self.window.len(), self.me.log);
+            return Err(Refusal::new(Reason::Overloaded, message).retry_after_ms(1000));
         }
         match &self.admission {
             Admission::Open => Ok(()),

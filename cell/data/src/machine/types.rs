@@ -41,6 +41,10 @@ pub struct Limits {
     pub queue: usize,
     /// The dedupe window.
     pub window_us: i64,
+    /// Operations it holds; when it is full, new ones are refused as overloaded.
+    pub window_operations: usize,
+    /// Callers that wait for one operation; further ones are told to ask again.
+    pub waiters: usize,
     /// Entries of a segment.
     pub segment_entries: u64,
     /// Bytes of a segment.
@@ -64,6 +68,8 @@ impl Default for Limits {
             batch_bytes: 1 << 20,
             linger_us: 1_000,
             queue: 4096,
+            window_operations: 1_000_000,
+            waiters: 64,
             window_us: 600_000_000,
             segment_entries: 10_000,
             segment_bytes: 16 << 20,

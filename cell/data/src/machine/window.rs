@@ -1,5 +1,5 @@
 //! The dedupe window: which operations were committed in the last ten minutes, in this log or in one it took over from, and the newest
-//! entries themselves. Bounded by time and by bytes.
+//! entries themselves. The entries are bounded by bytes, the operations by time and, when they are admitted, by number.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -36,6 +36,11 @@ pub(super) fn operation_of(entry: &Entry) -> Option<OperationId> {
 }
 
 impl Window {
+    /// Operations remembered.
+    pub(super) fn len(&self) -> usize {
+        self.seen.len()
+    }
+
     pub(super) fn get(&self, operation_id: &OperationId) -> Option<&Seen> {
         self.seen.get(operation_id)
     }

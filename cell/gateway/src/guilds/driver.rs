@@ -44,7 +44,7 @@ pub async fn run(hub: Arc<Hub>, hosted: Arc<Hosted>, shutdown: CancellationToken
         let address = told.take().or_else(|| owner_address(&hub, &hosted));
         let had = hosted.position();
         let end = match &address {
-            Some(address) => follow(&hub, &hosted, &hub.links.get(address), &shutdown).await,
+            Some(address) => follow(&hub, &hosted, &hub.links.get(address, hosted.id), &shutdown).await,
             None => wait_for_owner(&hub, &shutdown).await,
         };
         if hosted.position() != had {
@@ -180,6 +180,9 @@ async fn follow(hub: &Arc<Hub>, hosted: &Arc<Hosted>, link: &Arc<Link>, shutdown
             }
         };
         if let Some(end) = end {
+            if let Some(standby) = following.standby.take() {
+                standby.link.detach(hosted.id);
+            }
             return end;
         }
     }
@@ -231,20 +234,18 @@ impl Following<'_> {
             return Some(self.elsewhere(route));
         }
         self.hub.directory.correct(&route);
-        self.link.detach(self.hosted.id);
+        self.link.ended(self.hosted.id);
         self.promote(frames)
     }
 
     fn elsewhere(&self, route: Route) -> End {
         self.hub.directory.correct(&route);
-        self.link.detach(self.hosted.id);
-        if let Some(standby) = &self.standby {
-            standby.link.detach(self.hosted.id);
-        }
+        self.link.ended(self.hosted.id);
         End::Elsewhere { address: route.guild_address }
     }
 
     fn refused(&self, refusal: Refusal) -> End {
+        self.link.ended(self.hosted.id);
         match refusal.why() {
             Reason::NotFound => self.hosted.on_gone(),
             Reason::BehindRetention => self.hosted.on_behind_retention(),
@@ -260,10 +261,15 @@ impl Following<'_> {
     }
 
     fn open_standby(&mut self, address: String) {
-        if address.is_empty() || address == self.link.address {
+        // The standby link there is goes on: attached twice, its frames would overtake each other.
+        let there_already = self.standby.as_ref().is_some_and(|standby| standby.link.address == address);
+        if address.is_empty() || address == self.link.address || there_already {
             return;
         }
-        let link = self.hub.links.get(&address);
+        if let Some(former) = self.standby.take() {
+            former.link.detach(self.hosted.id);
+        }
+        let link = self.hub.links.get(&address, self.hosted.id);
         let request = attach(self.hub, self.hosted, true);
         let asked = request.user_ids.clone();
         if let Some(frames) = link.attach(request) {
@@ -275,7 +281,9 @@ impl Following<'_> {
     fn on_standby(&mut self, frame: Option<Down>, frames: &mut Receiver<Down>) -> Option<End> {
         match frame {
             Some(Down::Refused(_)) | None => {
-                self.standby = None;
+                if let Some(standby) = self.standby.take() {
+                    standby.link.ended(self.hosted.id);
+                }
                 None
             }
             Some(frame) => {

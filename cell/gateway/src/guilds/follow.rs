@@ -14,7 +14,7 @@ pub enum Verdict {
     Duplicate,
     /// Sent by an owner whose term has been overtaken: leave it, attach elsewhere.
     StaleTerm,
-    /// Belongs to a log this guild is not known to live in: something is missing, attach anew with the position held.
+    /// Skips numbers, or belongs to a log this guild is not known to live in: something is missing, attach anew with the position held.
     Gap,
 }
 
@@ -40,13 +40,25 @@ pub struct Follower {
     term: u64,
     /// The last number seen in the guild's own log, kept while it lives in its bucket.
     own_number: u64,
+    /// The position is an entry of the guild's own log (or its start as a snapshot told it), so the next number is known: a hole shows.
+    exact: bool,
+    /// Nothing came since the last snapshot.
+    fresh: bool,
     timestamp_us: i64,
 }
 
 impl Follower {
     /// Nothing seen yet.
     pub fn new(guild_id: i64) -> Self {
-        Self { own_log: Unit::Guild(guild_id).log(), position: None, term: 0, own_number: 0, timestamp_us: 0 }
+        Self {
+            own_log: Unit::Guild(guild_id).log(),
+            position: None,
+            term: 0,
+            own_number: 0,
+            exact: false,
+            fresh: false,
+            timestamp_us: 0,
+        }
     }
 
     /// Everything up to here was applied; what an attach states.
@@ -76,6 +88,7 @@ impl Follower {
             Some(held) if *held == at => Taken::Same,
             Some(_) => Taken::Skipped,
         };
+        (self.exact, self.fresh) = (at.log == self.own_log, true);
         self.move_to(at, snapshot.term);
         taken
     }
@@ -94,7 +107,12 @@ impl Follower {
             if at.number <= held.number {
                 return Verdict::Duplicate;
             }
-            return if term != 0 && term < self.term { Verdict::StaleTerm } else { Verdict::Apply };
+            if term != 0 && term < self.term {
+                return Verdict::StaleTerm;
+            }
+            // Every entry of a guild's own log is the guild's: one that skips numbers overtook others on its way.
+            let hole = self.exact && at.number != held.number + 1;
+            return if hole { Verdict::Gap } else { Verdict::Apply };
         }
         if held.log == self.own_log {
             let merged = matches!(kind(event), Some(Kind::Merge(_)));
@@ -102,6 +120,10 @@ impl Follower {
         }
         if at.log == self.own_log && at.number <= self.own_number {
             return Verdict::Duplicate;
+        }
+        // A snapshot made right after the split stands at the split, so the split itself never comes.
+        if self.fresh && at.log == self.own_log {
+            return Verdict::Apply;
         }
         Verdict::Gap
     }
@@ -111,11 +133,14 @@ impl Follower {
         let Some(at) = event.position.clone() else {
             return;
         };
+        self.fresh = false;
         self.timestamp_us = self.timestamp_us.max(event.entry.as_ref().map_or(0, |entry| entry.timestamp_us));
         if matches!(kind(event), Some(Kind::Split(_))) {
             // The next entry comes from the guild's own log, after what was seen of it in an earlier life.
             self.move_to(Position { log: self.own_log.clone(), number: self.own_number }, 0);
+            self.exact = false;
         } else {
+            self.exact = at.log == self.own_log;
             self.move_to(at, term);
         }
     }

@@ -303,3 +303,21 @@ impl Hosted {
         unneeded
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use cell_proto::v1::{Guild, GuildSnapshot, MemberInfo, User};
+
+    use super::*;
+
+    #[test]
+    fn word_on_members_that_comes_before_the_snapshot_is_asked_for_again_and_not_lost() {
+        let shared = Shared { registry: Arc::default(), users: Arc::default(), metrics: Arc::default() };
+        let hosted = Hosted::new(5, shared);
+        let member = Member { user: Some(User { id: 7, ..User::default() }), ..Member::default() };
+        hosted.on_members(MemberInfo { guild_id: 5, members: vec![member], ..MemberInfo::default() });
+        let guild = Some(Guild { id: 5, ..Guild::default() });
+        assert_eq!(hosted.on_snapshot(GuildSnapshot { guild, ..GuildSnapshot::default() }, &[]), Next::GoOn);
+        assert_eq!(hosted.take_pending().0, [7]);
+    }
+}

@@ -3,7 +3,8 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use cell_proto::MAX_MESSAGE_BYTES;
 use cell_proto::v1::guild_service_client::GuildServiceClient;
@@ -21,8 +22,10 @@ use crate::metrics::Metrics;
 const UP_QUEUE: usize = 4096;
 /// Frames that may wait for one guild's driver.
 const GUILD_QUEUE: usize = 1024;
-/// How long one slow guild may hold up the others of its link before the link is reset.
-const STALL: Duration = Duration::from_secs(5);
+/// How long one slow guild may hold up the others of its link before it is let go: far below what any of them notices.
+const STALL: Duration = Duration::from_millis(250);
+/// How long frames of an attachment that was ended from here may still be on their way.
+const ON_THE_WAY: Duration = Duration::from_secs(60);
 /// How long a node may take to accept a link.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -32,6 +35,11 @@ pub struct Link {
     pub address: String,
     up: mpsc::Sender<LinkUp>,
     guilds: Mutex<HashMap<i64, mpsc::Sender<Down>>>,
+    /// Guilds whose attachment was ended from here, and when: frames of it may still arrive, and a later attachment would take them for
+    /// its own and skip what they overtook. Such a guild gets another link.
+    left: Mutex<HashMap<i64, Instant>>,
+    /// Another link took this one's place: it closes with its last guild.
+    replaced: AtomicBool,
     closed: CancellationToken,
     metrics: Arc<Metrics>,
 }
@@ -46,8 +54,34 @@ impl Link {
 
     /// Stops following a guild here.
     pub fn detach(&self, guild_id: i64) {
-        self.guilds.lock().remove(&guild_id);
+        if self.guilds.lock().remove(&guild_id).is_none() {
+            return;
+        }
+        {
+            let mut left = self.left.lock();
+            left.retain(|_, at| at.elapsed() < ON_THE_WAY);
+            left.insert(guild_id, Instant::now());
+        }
         self.send(Up::Detach(cell_proto::v1::Detach { guild_id }));
+        self.close_if_unused();
+    }
+
+    /// The owner ended the attachment with its last frame: nothing of it is on its way any more.
+    pub fn ended(&self, guild_id: i64) {
+        self.guilds.lock().remove(&guild_id);
+        self.close_if_unused();
+    }
+
+    fn close_if_unused(&self) {
+        if self.replaced.load(Ordering::Acquire) && self.guilds.lock().is_empty() {
+            self.closed.cancel();
+        }
+    }
+
+    /// Whether frames of an earlier attachment of this guild may still arrive here.
+    fn may_overtake(&self, guild_id: i64) -> bool {
+        self.guilds.lock().contains_key(&guild_id)
+            || self.left.lock().get(&guild_id).is_some_and(|at| at.elapsed() < ON_THE_WAY)
     }
 
     /// Sends a frame up; a full queue resets the link.
@@ -90,8 +124,12 @@ impl Link {
             }
             Err(mpsc::error::TrySendError::Full(kind)) => {
                 if tokio::time::timeout(STALL, sender.send(kind)).await.is_err() {
-                    tracing::warn!(guild_id, address = %self.address, "a guild did not take its frames in time; the link is reset");
-                    self.reset();
+                    tracing::warn!(guild_id, address = %self.address, "a guild did not take its frames in time; it attaches anew");
+                    self.metrics.link_resets.inc();
+                    // Unless it attached anew by itself meanwhile.
+                    if self.guilds.lock().get(&guild_id).is_some_and(|other| other.same_channel(&sender)) {
+                        self.detach(guild_id);
+                    }
                 }
             }
         }
@@ -123,11 +161,16 @@ impl Links {
         Self { open: Mutex::default(), channels, hello, metrics }
     }
 
-    /// The link to a node, opened if there is none.
-    pub fn get(self: &Arc<Self>, address: &str) -> Arc<Link> {
+    /// The link to a node for a guild that is not attached there: the one there is, unless frames of an earlier attachment of the guild
+    /// may still arrive on it; then a new one, which takes its place.
+    pub fn get(self: &Arc<Self>, address: &str, guild_id: i64) -> Arc<Link> {
         let mut open = self.open.lock();
         if let Some(link) = open.get(address).filter(|link| !link.closed.is_cancelled()) {
-            return link.clone();
+            if !link.may_overtake(guild_id) {
+                return link.clone();
+            }
+            link.replaced.store(true, Ordering::Release);
+            link.close_if_unused();
         }
         let (up, frames) = mpsc::channel(UP_QUEUE);
         // The first frame of a link; the queue is empty, so it fits.
@@ -136,6 +179,8 @@ impl Links {
             address: address.to_owned(),
             up,
             guilds: Mutex::default(),
+            left: Mutex::default(),
+            replaced: AtomicBool::new(false),
             closed: CancellationToken::new(),
             metrics: self.metrics.clone(),
         });
@@ -198,5 +243,34 @@ enum LinkError {
 impl From<tonic::Status> for LinkError {
     fn from(status: tonic::Status) -> Self {
         Self::Broken(Box::new(status))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn attach(guild_id: i64) -> Attach {
+        Attach { guild_id, ..Attach::default() }
+    }
+
+    #[tokio::test]
+    async fn a_guild_that_left_gets_another_link_so_that_frames_on_their_way_overtake_nothing() {
+        // Accepts and says nothing, so the links stay as they are.
+        let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = silent.local_addr().unwrap().to_string();
+        let links = Arc::new(Links::new(Arc::default(), LinkHello::default(), Arc::default()));
+        let first = links.get(&address, 1);
+        let (_one, _two) = (first.attach(attach(1)).unwrap(), first.attach(attach(2)).unwrap());
+        assert!(Arc::ptr_eq(&links.get(&address, 3), &first), "a guild that was never there shares the link");
+        first.detach(1);
+        let second = links.get(&address, 1);
+        assert!(!Arc::ptr_eq(&second, &first));
+        assert!(!first.closed.is_cancelled(), "the other guild goes on");
+        first.ended(2);
+        assert!(first.closed.is_cancelled(), "nobody uses it any more");
+        let _one = second.attach(attach(1)).unwrap();
+        second.ended(1);
+        assert!(Arc::ptr_eq(&links.get(&address, 1), &second), "the owner's last frame came: nothing is on its way");
     }
 }

@@ -54,7 +54,10 @@ pub async fn create(
         .map_err(|error| ApiError::of_call(error, Missing::Guild))?;
     // Opening it also makes its owner start, which enters the guild into the user's list.
     gateway.announce_join(caller.user_id, guild_id);
-    gateway.open_guild(guild_id)?;
+    if let Err(error) = gateway.hub.open(guild_id) {
+        // It is created: an answer which says that it is not would have the caller make another one. Its next request opens it.
+        tracing::warn!(guild_id, %error, "a guild that was just created was not opened");
+    }
     let Some((Kind::GuildCreated(created), _)) = kind_of(committed) else {
         return Err(ApiError::unavailable("the owner answered without the guild; list the guilds"));
     };

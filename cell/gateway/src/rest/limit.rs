@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
 
 use crate::config::Limits;
-use crate::session::limits::SlidingWindow;
+use crate::session::limits::{SlidingWindow, make_room};
 
 /// How a limited route's bucket stands: the five headers, all or none.
 #[derive(Debug, Clone, PartialEq)]
@@ -60,7 +60,7 @@ const MESSAGES_BUCKET: &str = "80c17d2f203122d936070c88c8d10f33";
 const GLOBAL_BUCKET: &str = "global";
 const GLOBAL_WINDOW_MS: u64 = 1000;
 const MESSAGES_WINDOW_MS: u64 = 5000;
-/// Windows kept; idle ones are forgotten when there are more.
+/// From so many on, idle windows are forgotten.
 const MAX_WINDOWS: usize = 100_000;
 
 /// All REST rates of this process.
@@ -83,9 +83,7 @@ impl RestLimits {
     /// # Errors
     /// [`Limited`].
     pub fn admit(&mut self, user_id: i64, now_ms: u64, unix_ms: i64) -> Result<(), Limited> {
-        if self.global.len() >= MAX_WINDOWS {
-            self.global.retain(|_, window| !window.is_idle(now_ms));
-        }
+        make_room(&mut self.global, MAX_WINDOWS, |window| window.is_idle(now_ms));
         let limit = self.limits.rest_global_per_second;
         let window = self.global.entry(user_id).or_insert_with(|| SlidingWindow::new(limit, GLOBAL_WINDOW_MS));
         if window.admit(now_ms) {
@@ -99,9 +97,7 @@ impl RestLimits {
     /// # Errors
     /// [`Limited`].
     pub fn admit_message(&mut self, key: (i64, i64), now_ms: u64, unix_ms: i64) -> Result<Quota, Limited> {
-        if self.messages.len() >= MAX_WINDOWS {
-            self.messages.retain(|_, window| !window.is_idle(now_ms));
-        }
+        make_room(&mut self.messages, MAX_WINDOWS, |window| window.is_idle(now_ms));
         let limit = self.limits.rest_messages_per_5s;
         let window = self.messages.entry(key).or_insert_with(|| SlidingWindow::new(limit, MESSAGES_WINDOW_MS));
         let admitted = window.admit(now_ms);
@@ -114,10 +110,8 @@ impl RestLimits {
     /// # Errors
     /// [`Slow`].
     pub fn admit_slow(&mut self, key: (i64, i64), every_ms: u64, now_ms: u64) -> Result<(), Slow> {
-        if self.slow.len() >= MAX_WINDOWS {
-            // The longest slow mode of the protocol is six hours.
-            self.slow.retain(|_, at_ms| now_ms.saturating_sub(*at_ms) < 6 * 3600 * 1000);
-        }
+        // The longest slow mode of the protocol is six hours.
+        make_room(&mut self.slow, MAX_WINDOWS, |at_ms| now_ms.saturating_sub(*at_ms) >= 6 * 3600 * 1000);
         if let Some(at_ms) = self.slow.get(&key)
             && now_ms < at_ms + every_ms
         {

@@ -11,8 +11,8 @@ use axum::response::{IntoResponse, Response};
 use cell_proto::v1::change::Kind;
 use cell_proto::v1::query_request::Query as Read;
 use cell_proto::v1::{
-    Member, Message, MessageCreated, MessageDeleted, MessageEdited, MessagePageQuery, MessageQuery, Typing, User,
-    query_reply,
+    Member, Message, MessageCreated, MessageDeleted, MessageEdited, MessagePageQuery, MessageQuery, QueryReply, Typing,
+    User, query_reply,
 };
 use cell_runtime::policy::bits;
 use serde_json::{Map, Value};
@@ -33,6 +33,10 @@ use crate::wire::objects::{self, Names};
 /// Mentioned users looked up for one answer, and how long that may take.
 const MAX_LOOKED_UP: usize = 25;
 const LOOK_UP_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// How often, and after what pause each, a read is repeated that is older than what sessions were told.
+const STALE_PAUSES: u32 = 20;
+const STALE_PAUSE: Duration = Duration::from_millis(50);
 
 /// Names for messages in answers.
 struct AnswerNames<'a> {
@@ -178,6 +182,32 @@ fn compose(access: &ChannelAccess, author: User, input: &NewMessage, body: &Map<
     }
 }
 
+/// Reads what is no older than what sessions here were told of the guild: a client joins a read to the events it gets, and an answer by
+/// an owner that was deposed unawares would leave a hole between the two.
+async fn read_current(
+    gateway: &Gateway,
+    access: &ChannelAccess,
+    query: Read,
+    deadline: Deadline,
+    missing: Missing,
+) -> Result<QueryReply, ApiError> {
+    let mut pauses = 0;
+    loop {
+        let (held, log) = (access.hosted.position(), gateway.log_of(&access.hosted));
+        let reply = gateway.calls.query(log.clone(), query.clone(), deadline).await;
+        let reply = reply.map_err(|error| ApiError::of_call(error, missing))?;
+        if held.is_none_or(|held| held.log != log || held.number <= reply.as_of) {
+            return Ok(reply);
+        }
+        gateway.metrics.stale_reads.inc();
+        pauses += 1;
+        if pauses > STALE_PAUSES {
+            return Err(ApiError::unavailable("the data owner is behind what was told already; retry later"));
+        }
+        tokio::time::sleep(STALE_PAUSE).await;
+    }
+}
+
 async fn read(
     gateway: &Gateway,
     access: &ChannelAccess,
@@ -185,11 +215,7 @@ async fn read(
     deadline: Deadline,
 ) -> Result<Message, ApiError> {
     let query = Read::Message(MessageQuery { channel_id: access.channel.id, message_id });
-    let reply = gateway
-        .calls
-        .query(gateway.log_of(&access.hosted), query, deadline)
-        .await
-        .map_err(|error| ApiError::of_call(error, Missing::Message))?;
+    let reply = read_current(gateway, access, query, deadline, Missing::Message).await?;
     match reply.answer {
         Some(query_reply::Answer::Message(message)) if message.id == message_id => Ok(message),
         _ => Err(ApiError::missing(Missing::Message)),
@@ -224,11 +250,7 @@ pub async fn list(
     if !access.may(bits::READ_MESSAGE_HISTORY) {
         return Ok(Json(Value::Array(Vec::new())));
     }
-    let reply = gateway
-        .calls
-        .query(gateway.log_of(&access.hosted), Read::MessagePage(page), deadline)
-        .await
-        .map_err(|error| ApiError::of_call(error, Missing::Channel))?;
+    let reply = read_current(&gateway, &access, Read::MessagePage(page), deadline, Missing::Channel).await?;
     let Some(query_reply::Answer::MessagePage(found)) = reply.answer else {
         return Err(ApiError::unavailable("the owner answered without a page; retry later"));
     };

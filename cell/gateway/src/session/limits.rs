@@ -1,6 +1,7 @@
 //! Counting limits: frames of a connection, session starts of a bot. Pure; the time is an argument.
 
 use std::collections::{HashMap, VecDeque};
+use std::hash::Hash;
 
 /// At most `limit` in any window of `window_ms`, counted in sixtieths of the window so that memory stays small.
 #[derive(Debug, Clone)]
@@ -12,6 +13,18 @@ pub struct SlidingWindow {
 }
 
 const STEPS: u64 = 60;
+
+/// Forgets what is idle in a map of at least `many`, but only when it would grow: looking through all of it at every insert would cost more
+/// than what is counted.
+pub fn make_room<K: Eq + Hash, V>(map: &mut HashMap<K, V>, many: usize, mut is_idle: impl FnMut(&mut V) -> bool) {
+    if map.len() < many || map.len() < map.capacity() {
+        return;
+    }
+    map.retain(|_, value| !is_idle(value));
+    if map.len() > map.capacity() / 2 {
+        map.reserve(map.len());
+    }
+}
 
 impl SlidingWindow {
     /// A window that admits `limit` in `window_ms`.
@@ -85,7 +98,7 @@ pub enum StartRefusal {
 
 const DAY_MS: u64 = 24 * 3600 * 1000;
 const CONCURRENCY_WINDOW_MS: u64 = 5000;
-/// Users whose budgets are kept; idle ones are forgotten first.
+/// From so many on, idle users' budgets are forgotten.
 const MAX_USERS: usize = 100_000;
 
 /// Session starts of every bot at this gateway.
@@ -133,12 +146,8 @@ impl Starts {
     }
 
     fn forget_idle(&mut self, now_ms: u64) {
-        if self.keys.len() >= MAX_USERS {
-            self.keys.retain(|_, window| !window.is_idle(now_ms));
-        }
-        if self.daily.len() >= MAX_USERS {
-            self.daily.retain(|_, window| !window.is_idle(now_ms));
-        }
+        make_room(&mut self.keys, MAX_USERS, |window| window.is_idle(now_ms));
+        make_room(&mut self.daily, MAX_USERS, |window| window.is_idle(now_ms));
     }
 }
 
@@ -154,6 +163,21 @@ mod tests {
         }
         assert!(!window.admit(30_000));
         assert!(window.admit(61_000));
+    }
+
+    #[test]
+    fn room_is_made_from_what_is_idle_and_not_at_every_insert() {
+        let mut map = HashMap::new();
+        let mut looks = 0;
+        for key in 0..10_000_u32 {
+            make_room(&mut map, 100, |at: &mut u32| {
+                looks += 1;
+                *at + 500 < key
+            });
+            map.insert(key, key);
+        }
+        assert!(map.len() < 5_000, "{} are kept though 500 are not idle", map.len());
+        assert!(looks < 30_000, "{looks} looks for 10,000 inserts");
     }
 
     #[test]

@@ -8,16 +8,19 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use super::ask::{Envelope, Waiter};
 use super::link_queue::LinkQueue;
 use super::memberships::{self, Order};
 use super::node::Node;
 use super::registry::Shared;
-use crate::machine::{Counters, GuildActor, Identity, Input, LinkId, Pressure, Ticket};
+use crate::machine::{Counters, GuildActor, Identity, Input, LinkId, OUTSTANDING_LIMIT, Pressure, Ticket};
 
 /// Envelopes waiting for one guild.
 pub(super) const MAILBOX_LIMIT: usize = 8192;
+/// Orders waiting: what one ownership may have outstanding, and some left of the one before.
+const ORDER_LIMIT: usize = OUTSTANDING_LIMIT + 64;
 /// From here on typing is shed, until the mailbox is down to half of it.
 const ALARM_MARK: usize = MAILBOX_LIMIT / 4;
 
@@ -31,7 +34,9 @@ pub(super) struct ActorTask {
     pub(super) links: HashMap<LinkId, Arc<LinkQueue>>,
     pub(super) waiters: HashMap<Ticket, Waiter>,
     pub(super) feed: Option<JoinHandle<()>>,
-    pub(super) orders: mpsc::UnboundedSender<Order>,
+    pub(super) orders: mpsc::Sender<Order>,
+    /// Cancelled when this node owns the guild no more: nobody is told memberships in its name then.
+    pub(super) ownership: CancellationToken,
     pub(super) stopped: bool,
     generation: u64,
     counted: Counters,
@@ -48,7 +53,7 @@ pub(super) fn spawn(
 ) -> (mpsc::Sender<Envelope>, Arc<Shared>) {
     let (mailbox, inbox) = mpsc::channel(MAILBOX_LIMIT);
     let shared = Arc::new(Shared::default());
-    let (orders, to_do) = mpsc::unbounded_channel();
+    let (orders, to_do) = mpsc::channel(ORDER_LIMIT);
     let feeder = tokio::spawn(memberships::run(node.data.clone(), mailbox.clone(), to_do));
     let guild_id = identity.guild_id;
     let task = ActorTask {
@@ -61,6 +66,7 @@ pub(super) fn spawn(
         waiters: HashMap::new(),
         feed: None,
         orders,
+        ownership: CancellationToken::new(),
         stopped: false,
         generation,
         counted: Counters::default(),
@@ -99,6 +105,7 @@ impl ActorTask {
         if let Some(feed) = self.feed.take() {
             feed.abort();
         }
+        self.ownership.cancel();
         feeder.abort();
         self.shared.owner.store(false, Ordering::Release);
         self.shared.wanted.store(false, Ordering::Release);
@@ -145,7 +152,11 @@ impl ActorTask {
     }
 
     pub(super) fn step(&mut self, input: Input) {
+        let owned = self.machine.held_guild_term();
         let effects = self.machine.handle(input, self.node.now());
+        if self.machine.held_guild_term() != owned {
+            std::mem::take(&mut self.ownership).cancel();
+        }
         for effect in effects {
             self.perform(effect);
         }

@@ -279,16 +279,17 @@ impl DataClient {
         .await
     }
 
-    /// Says that everything up to `number` is processed. Losing it is harmless.
-    pub(super) async fn ack_feed(&self, log: &str, number: u64, guild_id: i64) -> Result<(), Refusal> {
+    /// Says that everything up to `number` is processed (0: nothing new), and gets up to where it is. Losing it is harmless.
+    pub(super) async fn ack_feed(&self, log: &str, number: u64, guild_id: i64) -> Result<u64, Refusal> {
         let deadline = Instant::now() + READ_DEADLINE;
         let request = AckFeedRequest { log: log.to_owned(), number, follower: self.member_id.clone(), guild_id };
         self.call(log, deadline, |mut client, _, _| {
             let request = request.clone();
             async move {
-                match client.ack_feed(request).await?.into_inner().refusal {
+                let reply = client.ack_feed(request).await?.into_inner();
+                match reply.refusal {
                     Some(refusal) => Err(Failure::Refused(refusal)),
-                    None => Ok(()),
+                    None => Ok(reply.cursor),
                 }
             }
         })

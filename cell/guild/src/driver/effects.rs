@@ -10,7 +10,7 @@ use super::actor::ActorTask;
 use super::ask::{Envelope, Waiter};
 use super::feed::FeedTask;
 use super::history;
-use super::memberships::{Order, Telling};
+use super::memberships::{MembershipChange, Order, OrderKind};
 use super::node::Decision;
 use crate::machine::{Effect, GuildView, Input, LinkId, Reply, Ticket, Whereto, member_info};
 
@@ -44,16 +44,16 @@ impl ActorTask {
             Effect::Send { link, frame, paced } => self.send(link, frame, paced),
             Effect::SendMoved { link, to } => self.send_moved(link, to),
             Effect::Reply { ticket, reply } => self.reply(ticket, reply),
-            Effect::FeedMembership { log, number, user_id, joined } => {
-                let telling = Telling { log, number, guild_id: self.guild_id, user_id, joined };
-                self.order(Order::Tell(telling));
+            Effect::FeedMembership { log, number, users, joined } => {
+                let change = MembershipChange { log, number, guild_id: self.guild_id, users, joined };
+                self.order(OrderKind::Tell(change));
+            }
+            Effect::CompareMemberships { log, until } => {
+                self.order(OrderKind::Compare { log, guild_id: self.guild_id, until });
             }
             Effect::AckFeed { log, number } => self.ack_feed(log, number),
             Effect::Reconsider => self.reconsider(),
-            Effect::Owned { log, at, guild_term, term } => {
-                self.order(Order::Compare { log: log.clone(), guild_id: self.guild_id, until: at });
-                self.announce_ownership(log, at, guild_term, term);
-            }
+            Effect::Owned { log, at, guild_term, term } => self.announce_ownership(log, at, guild_term, term),
             Effect::Stop => self.stopped = true,
         }
     }
@@ -175,9 +175,14 @@ impl ActorTask {
         };
     }
 
-    fn order(&self, order: Order) {
-        if self.orders.send(order).is_err() {
-            tracing::error!(guild_id = self.guild_id, "the task that tells memberships has ended");
+    /// What finds no room is left out, and found again by the next comparison.
+    fn order(&mut self, kind: OrderKind) {
+        let order = Order { kind, ownership: self.ownership.clone() };
+        if let Err(refused) = self.orders.try_send(order) {
+            let (log, number) = refused.into_inner().names();
+            self.node.metrics.memberships_left_out.inc();
+            tracing::warn!(guild_id = self.guild_id, log, number, "too many memberships wait to be told");
+            self.step(Input::MembershipLeftOut { log, number });
         }
     }
 

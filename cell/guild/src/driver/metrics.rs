@@ -37,6 +37,7 @@ pub(super) struct Metrics {
     pub(super) frames: Counter,
     /// Typing dropped before a full mailbox.
     pub(super) dropped_typing: Counter,
+    pub(super) memberships_left_out: Counter,
     /// Times a mailbox passed its alarm mark.
     pub(super) mailbox_alarms: Counter,
     /// Requests refused because a mailbox stayed full.
@@ -47,7 +48,7 @@ impl Metrics {
     /// Registers everything under `guild_`.
     pub(super) fn register(&self, registry: &mut Registry) {
         let registry = registry.sub_registry_with_prefix("guild");
-        let counters: [(&str, &str, &Counter); 18] = [
+        let counters: [(&str, &str, &Counter); 19] = [
             ("entries", "Log entries applied by guild actors", &self.entries),
             ("messages", "Messages among them", &self.messages),
             ("repeated_entries", "Entries seen again and dropped; rises at failovers", &self.repeated),
@@ -68,6 +69,7 @@ impl Metrics {
             ("step_backs", "Guilds given up", &self.step_backs),
             ("link_resets", "Links reset because their queue was full", &self.link_resets),
             ("frames", "Frames put into links' queues", &self.frames),
+            ("memberships_left_out", "Memberships left to the next comparison", &self.memberships_left_out),
             ("dropped_typing", "Typing dropped before a full mailbox", &self.dropped_typing),
             ("mailbox_alarms", "Times a mailbox passed its alarm mark", &self.mailbox_alarms),
         ];

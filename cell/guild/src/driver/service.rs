@@ -18,7 +18,7 @@ use tonic::{Request, Response, Status, Streaming};
 
 use super::ask::{Ask, Envelope};
 use super::link_server;
-use super::node::{Node, deliver};
+use super::node::{Decision, Node, deliver};
 use super::registry::Handle;
 use crate::machine::GuildView;
 
@@ -165,6 +165,16 @@ impl GuildService for Service {
     async fn take_over(&self, request: Request<TakeOverRequest>) -> Result<Response<RunReply>, Status> {
         let TakeOverRequest { guild_id, log, run_id, claim, route } = request.into_inner();
         if let Some(route) = &route {
+            // A request that was on its way for long must not depose who owns the guild by now.
+            if claim
+                && let Decision::Elsewhere(known) = self.0.decide(guild_id, &log)
+                && known.log == route.log
+                && known.term > route.term
+            {
+                let refusal = Refusal::new(Reason::StaleTerm, "the guild has moved on since; plan anew");
+                let refusal = Some(refusal.with_route(known));
+                return Ok(Response::new(RunReply { done: false, unchanged: false, refusal }));
+            }
             self.0.directory.correct(route);
         }
         let handle = if claim {

@@ -6,8 +6,9 @@ use cell_proto::v1::change::Kind;
 use cell_proto::v1::{Entry, GuildClaimed, GuildEvent, Position, Refusal};
 
 use super::input::{Effect, Loaded, Now, Ticket};
+use super::members::user_id_of;
 use super::ring::{Ring, enters};
-use super::{GuildActor, Whereto};
+use super::{GuildActor, Membership, Whereto};
 
 /// How long after a failed load the next is tried, in milliseconds.
 const LOAD_RETRY_MS: u64 = 1_000;
@@ -21,13 +22,15 @@ pub(super) enum Follow {
     Loading,
     /// The feed is open.
     Live,
+    /// The feed came from an owner that is none any more: it is opened again a little later.
+    Pausing { until_ms: u64 },
     /// The guild goes, or may have gone, to another log: finding out where it goes on.
     Crossing { ticket: Ticket },
 }
 
 impl GuildActor {
     pub(super) fn is_loaded(&self) -> bool {
-        matches!(self.follow, Follow::Live | Follow::Crossing { .. })
+        matches!(self.follow, Follow::Live | Follow::Pausing { .. } | Follow::Crossing { .. })
     }
 
     pub(super) fn start_load(&mut self) {
@@ -69,6 +72,12 @@ impl GuildActor {
         self.check_reaches();
     }
 
+    pub(super) fn reopen_feed(&mut self, now: Now) {
+        if matches!(self.follow, Follow::Pausing { until_ms } if now.mono_ms >= until_ms) {
+            self.open_feed();
+        }
+    }
+
     fn load_failed(&mut self, refusal: Refusal, now: Now) {
         self.follow = Follow::Absent { retry_at_ms: now.mono_ms + LOAD_RETRY_MS };
         if !refusal.why().is_retryable() {
@@ -90,7 +99,10 @@ impl GuildActor {
         }
         if term < self.term {
             self.counters.stale_terms += 1;
-            return self.open_feed();
+            // The directory may need a moment to know better; whoever is there goes on saying the same until then.
+            self.epoch += 1;
+            self.follow = Follow::Pausing { until_ms: now.mono_ms + LOAD_RETRY_MS };
+            return;
         }
         let risen = term > self.term;
         self.term = term;
@@ -151,13 +163,7 @@ impl GuildActor {
         self.at = Position { log: self.log.clone(), number: entry.number };
         self.seen = self.seen.max(entry.number);
         self.last_us = entry.timestamp_us;
-        if let Some(membership) = membership
-            && self.is_owner()
-            && self.memberships.begin(&self.log, entry.number)
-        {
-            let (user_id, joined) = (membership.user_id, membership.joined);
-            self.out.push(Effect::FeedMembership { log: self.log.clone(), number: entry.number, user_id, joined });
-        }
+        self.tell_memberships(membership, &entry);
         let event = Arc::new(GuildEvent {
             position: Some(self.position()),
             policy_version: self.view.guild.policy_version,
@@ -167,6 +173,23 @@ impl GuildActor {
         let sequence = self.ring.push(event.clone());
         self.echoed(&event, sequence);
         event
+    }
+
+    /// The users' own lists hear of it; of a guild's end all its members'.
+    fn tell_memberships(&mut self, membership: Option<Membership>, entry: &Entry) {
+        if !self.is_owner() {
+            return;
+        }
+        let ended =
+            matches!(entry.change.as_ref().and_then(|change| change.kind.as_ref()), Some(Kind::GuildDeleted(_)));
+        let (users, joined) = match membership {
+            Some(membership) => (vec![membership.user_id], membership.joined),
+            None if ended => (self.view.members.iter().map(|member| user_id_of(member)).collect(), false),
+            None => return,
+        };
+        if self.memberships.begin(&self.log, entry.number) {
+            self.out.push(Effect::FeedMembership { log: self.log.clone(), number: entry.number, users, joined });
+        }
     }
 
     /// Claims of others end the ownership; a claim of our own whose answer was lost begins it.

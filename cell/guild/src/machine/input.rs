@@ -110,6 +110,8 @@ pub enum Input {
     Submitted { ticket: Ticket, outcome: Box<SubmitReply> },
     /// The user's own bucket knows about this entry's membership.
     MembershipFed { log: String, number: u64 },
+    /// It could not be told.
+    MembershipLeftOut { log: String, number: u64 },
 
     /// Follow the log without owning it.
     Warm { ticket: Ticket, run_id: String },
@@ -196,7 +198,10 @@ pub enum Effect {
     /// Answer a request.
     Reply { ticket: Ticket, reply: Reply },
     /// Tell the user's own bucket, idempotently, in order for each user.
-    FeedMembership { log: String, number: u64, user_id: i64, joined: bool },
+    FeedMembership { log: String, number: u64, users: Vec<i64>, joined: bool },
+    /// Compare users' own lists with what the log says from the acknowledged cursor up to this entry; tell the differences. Answered as
+    /// if it were this entry's membership.
+    CompareMemberships { log: String, until: u64 },
     /// Everything up to here is processed.
     AckFeed { log: String, number: u64 },
     /// Ask the directory again whether this node should own the guild, and say so by [`Input::Own`] or [`Input::Yield`].

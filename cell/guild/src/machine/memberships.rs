@@ -2,8 +2,8 @@
 
 use std::collections::VecDeque;
 
-/// Beyond this many the feed is no longer acknowledged, so the log keeps the entries and the next claim feeds them again.
-const OUTSTANDING_LIMIT: usize = 100_000;
+/// Beyond this many, what follows is left out until these are told; then the log is compared from the cursor on, as at a claim.
+pub const OUTSTANDING_LIMIT: usize = 10_000;
 
 #[derive(Debug)]
 struct Item {
@@ -21,7 +21,7 @@ pub struct Memberships {
 }
 
 impl Memberships {
-    /// An entry's membership is to be told. False: there are too many; it is left to the next claim.
+    /// An entry's membership is to be told. False: there are too many; it is left to the next comparison.
     pub fn begin(&mut self, log: &str, number: u64) -> bool {
         if self.outstanding.len() >= OUTSTANDING_LIMIT {
             self.overflowed = true;
@@ -34,9 +34,27 @@ impl Memberships {
 
     /// The user's bucket has it.
     pub fn fed(&mut self, log: &str, number: u64) {
-        if let Some(item) = self.outstanding.iter_mut().find(|item| item.number == number && item.log == log) {
+        let is_it = |item: &&mut Item| !item.done && item.number == number && item.log == log;
+        if let Some(item) = self.outstanding.iter_mut().find(is_it) {
             item.done = true;
         }
+    }
+
+    /// It could not be told: it is left to the next comparison.
+    pub fn left_out(&mut self, log: &str, number: u64) {
+        self.outstanding.retain(|item| item.done || item.number != number || item.log != log);
+        self.overflowed = true;
+    }
+
+    /// A comparison up to here is to be made: nothing is acknowledged before it is.
+    pub fn compare(&mut self, log: &str, number: u64) {
+        self.overflowed = false;
+        self.outstanding.push_back(Item { log: log.to_owned(), number, done: false });
+    }
+
+    /// Whether something was left out, and all that was not is told.
+    pub fn wants_comparison(&self) -> bool {
+        self.overflowed && self.outstanding.iter().all(|item| item.done)
     }
 
     /// The guild left a log after this entry: what is done there is still to be acknowledged.
@@ -89,6 +107,33 @@ mod tests {
         memberships.fed("b0001", 5);
         assert_eq!(memberships.acknowledge("b0001", 9), Some(("b0001".into(), 9)));
         assert_eq!(memberships.acknowledge("b0001", 9), None);
+    }
+
+    #[test]
+    fn nothing_is_acknowledged_before_the_comparison_of_a_claim() {
+        let mut memberships = Memberships::default();
+        memberships.compare("b0001", 40);
+        memberships.begin("b0001", 41);
+        memberships.fed("b0001", 41);
+        assert_eq!(memberships.acknowledge("b0001", 50), None);
+        memberships.fed("b0001", 40);
+        assert_eq!(memberships.acknowledge("b0001", 50), Some(("b0001".into(), 50)));
+    }
+
+    #[test]
+    fn what_was_left_out_is_compared_when_the_rest_is_told_and_only_then_acknowledged() {
+        let mut memberships = Memberships::default();
+        assert!(memberships.begin("b0001", 5) && memberships.begin("b0001", 6));
+        memberships.left_out("b0001", 6);
+        assert!(!memberships.begin("b0001", 7));
+        assert!(!memberships.wants_comparison());
+        memberships.fed("b0001", 5);
+        assert_eq!(memberships.acknowledge("b0001", 9), Some(("b0001".into(), 5)));
+        assert!(memberships.wants_comparison());
+        memberships.compare("b0001", 9);
+        assert_eq!(memberships.acknowledge("b0001", 9), None);
+        memberships.fed("b0001", 9);
+        assert_eq!(memberships.acknowledge("b0001", 9), Some(("b0001".into(), 9)));
     }
 
     #[test]

@@ -27,6 +27,7 @@ pub use judge::{Judging, judge};
 pub use limits::{Counters, Limits};
 pub use links::member_info;
 pub use members::{Members, user_id_of};
+pub use memberships::OUTSTANDING_LIMIT;
 pub use ring::RingLimits;
 pub use view::{GuildView, Membership};
 
@@ -36,7 +37,7 @@ use memberships::Memberships;
 use mutations::Mutations;
 use ownership::Standing;
 use ring::Ring;
-use runs::ReachWaiter;
+use runs::{HeldRun, ReachWaiter};
 
 /// How often the feed is acknowledged at most, in milliseconds.
 const ACKNOWLEDGE_EVERY_MS: u64 = 5_000;
@@ -87,7 +88,9 @@ pub struct GuildActor {
     wanted: bool,
     attempts: u64,
     claim_after_ms: u64,
-    run: Option<String>,
+    run: Option<HeldRun>,
+    /// The highest head term that a run named or this node owned the guild under, and of which log: what names a lower one is late.
+    known_term: (String, u64),
     standby_target: Option<Route>,
 
     links: BTreeMap<LinkId, Link>,
@@ -97,6 +100,8 @@ pub struct GuildActor {
     memberships: Memberships,
     pressure: Pressure,
     last_used_ms: u64,
+    /// When this node became owner.
+    owned_ms: u64,
     acknowledged_ms: Option<u64>,
     next_ticket: Ticket,
     out: Vec<Effect>,
@@ -127,6 +132,7 @@ impl GuildActor {
             attempts: 0,
             claim_after_ms: 0,
             run: None,
+            known_term: (String::new(), 0),
             standby_target: None,
             links: BTreeMap::new(),
             reaches: Vec::new(),
@@ -135,6 +141,7 @@ impl GuildActor {
             memberships: Memberships::default(),
             pressure: Pressure::Calm,
             last_used_ms: now.mono_ms,
+            owned_ms: 0,
             acknowledged_ms: None,
             next_ticket: 0,
             out: Vec::new(),
@@ -164,14 +171,15 @@ impl GuildActor {
             Input::Mutate { ticket, request } => self.mutate(ticket, *request, now),
             Input::Submitted { ticket, outcome } => self.submitted(ticket, *outcome, now),
             Input::MembershipFed { log, number } => self.memberships.fed(&log, number),
+            Input::MembershipLeftOut { log, number } => self.memberships.left_out(&log, number),
             Input::Warm { ticket, run_id } => self.warm(ticket, run_id, now),
-            Input::AnnounceStandby { ticket, run_id, target } => self.announce_standby(ticket, run_id, target),
+            Input::AnnounceStandby { ticket, run_id, target } => self.announce_standby(ticket, run_id, target, now),
             Input::Reach { ticket, run_id, log, at, wait_ms } => {
                 let deadline_ms = now.mono_ms.saturating_add(u64::from(wait_ms));
                 self.reach(ReachWaiter { ticket, log, at, deadline_ms }, &run_id);
             }
-            Input::TakeOver { ticket, run_id, claim: true, .. } => self.take_over(ticket, run_id, now),
-            Input::TakeOver { ticket, run_id, claim: false, route } => self.hand_over(ticket, run_id, route),
+            Input::TakeOver { ticket, run_id, claim: true, route } => self.take_over(ticket, run_id, route, now),
+            Input::TakeOver { ticket, run_id, claim: false, route } => self.hand_over(ticket, run_id, route, now),
             Input::Forget { ticket, run_id } => self.forget(ticket, &run_id),
             Input::Inspect { ticket } => self.inspect(ticket),
             Input::View { ticket } => self.copy_view(ticket, now),
@@ -226,12 +234,25 @@ impl GuildActor {
 
     fn tick(&mut self, now: Now) {
         self.retry_load(now);
+        self.reopen_feed(now);
         self.retry_claim(now);
         self.expire_reaches(now);
         self.expire_waiting_links(now);
         self.expire_mutations(now);
+        self.compare_left_out();
         self.acknowledge_feed(now);
         self.stop_when_idle(now);
+    }
+
+    fn compare_left_out(&mut self) {
+        if self.is_owner() && self.follow == Follow::Live && self.memberships.wants_comparison() {
+            self.compare_memberships(self.applied);
+        }
+    }
+
+    fn compare_memberships(&mut self, until: u64) {
+        self.memberships.compare(&self.log, until);
+        self.out.push(Effect::CompareMemberships { log: self.log.clone(), until });
     }
 
     /// Seldom: an acknowledgement is a write, and only retention waits for it.

@@ -15,11 +15,18 @@ use super::input::{Effect, Now, Reply, Ticket, Whereto};
 use super::judge::{Judging, judge};
 use super::members::user_id_of;
 
+/// Callers that wait for one change; further ones ask again.
+const WAITERS_LIMIT: usize = 64;
+/// How long after a claim retries of what the owner before did may come, in milliseconds: longer than any caller's deadline.
+const RETRIES_MS: u64 = 60_000;
+
 /// Changes on their way, and the answers kept for retries.
 #[derive(Debug, Default)]
 pub(super) struct Mutations {
     queue: VecDeque<(Ticket, MutateRequest)>,
     in_flight: BTreeMap<Ticket, InFlight>,
+    /// Refused by judgement, while the data owner is asked whether an earlier try did it: who waits, and the refusal.
+    doubted: BTreeMap<Ticket, (Ticket, Refusal)>,
     /// Sequence numbers in the ring by operation id, oldest first in `order`.
     remembered: BTreeMap<Vec<u8>, u64>,
     order: VecDeque<Vec<u8>>,
@@ -37,7 +44,7 @@ struct InFlight {
 
 impl Mutations {
     pub(super) fn is_empty(&self) -> bool {
-        self.queue.is_empty() && self.in_flight.is_empty()
+        self.queue.is_empty() && self.in_flight.is_empty() && self.doubted.is_empty()
     }
 
     fn joining(&self) -> Vec<(i64, String)> {
@@ -79,6 +86,9 @@ impl GuildActor {
             self.mutations.in_flight.values_mut().find(|other| other.operation_id == request.operation_id)
             && in_flight.committed_at_ms.is_none()
         {
+            if in_flight.waiters.len() >= WAITERS_LIMIT {
+                return self.refuse(ticket, unknown());
+            }
             return in_flight.waiters.push(ticket);
         }
         if self.mutations.queue.len() >= self.limits.queued_mutations {
@@ -121,9 +131,13 @@ impl GuildActor {
             member_limit: self.limits.members,
             joining: &joining,
         };
-        let change = match judge(&judging, &request.change.unwrap_or_default()) {
+        let asked = request.change.unwrap_or_default();
+        let change = match judge(&judging, &asked) {
             Ok(change) => change,
-            Err(refusal) => return self.refuse(ticket, refusal),
+            Err(refusal) => {
+                let request = MutateRequest { change: Some(asked), ..request };
+                return self.refuse_or_doubt(ticket, request, refusal, now);
+            }
         };
         let submit = SubmitRequest {
             log: self.log.clone(),
@@ -143,6 +157,39 @@ impl GuildActor {
         self.out.push(Effect::Submit { ticket: number, request: Box::new(submit) });
     }
 
+    /// A retry may be refused because its first try was done, by the owner before: what that one committed last is not remembered here. The
+    /// data owner remembers. Asked with a deadline that has passed, it answers what was done and does nothing new.
+    fn refuse_or_doubt(&mut self, ticket: Ticket, request: MutateRequest, refusal: Refusal, now: Now) {
+        let inherited = self.held_guild_term().is_some_and(|held| held > 1);
+        if !inherited || now.mono_ms.saturating_sub(self.owned_ms) >= RETRIES_MS {
+            return self.refuse(ticket, refusal);
+        }
+        if self.mutations.doubted.len() >= self.limits.mutations_in_flight {
+            return self.refuse(ticket, unknown());
+        }
+        let probe = SubmitRequest {
+            log: self.log.clone(),
+            operation_id: request.operation_id,
+            deadline_unix_ms: 1,
+            actor_id: request.actor_id,
+            change: request.change,
+            ..SubmitRequest::default()
+        };
+        let number = self.ticket();
+        self.mutations.doubted.insert(number, (ticket, refusal));
+        self.out.push(Effect::Submit { ticket: number, request: Box::new(probe) });
+    }
+
+    fn doubt_settled(&mut self, (ticket, refusal): (Ticket, Refusal), outcome: SubmitReply) {
+        match outcome.outcome {
+            Some(Outcome::Committed(committed)) => {
+                self.answer(ticket, Outcome::Committed(Committed { duplicate: true, ..committed }));
+            }
+            Some(Outcome::Refusal(answer)) if !answer.why().is_retryable() => self.refuse(ticket, refusal),
+            _ => self.refuse(ticket, unknown()),
+        }
+    }
+
     fn remembered(&self, operation_id: &[u8]) -> Option<Committed> {
         let event = self.ring.get(*self.mutations.remembered.get(operation_id)?)?;
         let entry = event.entry.clone().filter(|entry| entry.operation_id == operation_id)?;
@@ -150,6 +197,9 @@ impl GuildActor {
     }
 
     pub(super) fn submitted(&mut self, number: Ticket, outcome: SubmitReply, now: Now) {
+        if let Some(doubted) = self.mutations.doubted.remove(&number) {
+            return self.doubt_settled(doubted, outcome);
+        }
         let Some(mut in_flight) = self.mutations.in_flight.remove(&number) else { return };
         let waiters = std::mem::take(&mut in_flight.waiters);
         let outcome = outcome.outcome.unwrap_or_else(|| {
@@ -219,6 +269,11 @@ impl GuildActor {
     fn answer(&mut self, ticket: Ticket, outcome: Outcome) {
         self.reply(ticket, Reply::Mutate(Box::new(SubmitReply { outcome: Some(outcome) })));
     }
+}
+
+fn unknown() -> Refusal {
+    let message = "whether an earlier try was done is not known; retry with the same operation id";
+    Refusal::new(Reason::UnknownOutcome, message).retry_after_ms(50)
 }
 
 fn join_of(change: Option<&Change>) -> Option<(i64, String)> {

@@ -136,7 +136,7 @@ impl GuildActor {
     }
 
     /// The guild term this node owns the guild with.
-    pub(super) fn held_guild_term(&self) -> Option<u64> {
+    pub fn held_guild_term(&self) -> Option<u64> {
         match self.standing {
             Standing::Owner { guild_term } => Some(guild_term),
             _ => None,
@@ -152,9 +152,12 @@ impl GuildActor {
         }
         self.standing = Standing::Owner { guild_term };
         self.counters.claims += 1;
+        self.owned_ms = now.mono_ms;
         self.last_used_ms = now.mono_ms;
         self.memberships.reset();
         self.out.push(Effect::Owned { log: self.log.clone(), at, guild_term, term: self.term });
+        self.compare_memberships(at);
+        self.know_term(self.log.clone(), self.term);
         for ticket in std::mem::take(&mut self.takeovers) {
             self.reply(ticket, Reply::Run(super::runs::run_done(false)));
         }

@@ -17,26 +17,78 @@ pub(super) struct ReachWaiter {
     pub(super) deadline_ms: u64,
 }
 
+/// How long a run that has not done its work here may be silent before another may take its place, in milliseconds: an operator asks
+/// again every few seconds.
+const RUN_SILENCE_MS: u64 = 120_000;
+
+/// The run that holds the guild on this node.
+#[derive(Clone, Debug)]
+pub(super) struct HeldRun {
+    pub(super) id: String,
+    /// The highest head term its requests named.
+    term: u64,
+    over: bool,
+    heard_ms: u64,
+}
+
 impl GuildActor {
     fn check_run(&self, run_id: &str) -> Result<(), Refusal> {
         match &self.run {
-            Some(held) if held != run_id => {
-                Err(Refusal::new(Reason::OtherRun, format!("run {held} holds this guild; abort or finish it first")))
+            Some(held) if held.id != run_id => {
+                let message = format!("run {} holds this guild; abort or finish it first", held.id);
+                Err(Refusal::new(Reason::OtherRun, message))
             }
             _ => Ok(()),
         }
     }
 
-    fn hold_run(&mut self, run_id: String) -> Result<(), Refusal> {
-        self.check_run(&run_id)?;
+    /// Takes a run's request: the route names the head's term it was planned by, where there is one. The end of a run is told once and
+    /// may be lost, so another run takes the place of one that did its work here, that is older by the head's term, or that was not
+    /// heard of for long.
+    fn hold_run(&mut self, run_id: String, route: Option<&Route>, now: Now) -> Result<(), Refusal> {
+        let term = route.map_or(0, |route| route.term);
+        let log = route.map_or(self.log.as_str(), |route| route.log.as_str()).to_owned();
+        let known = if self.known_term.0 == log { self.known_term.1 } else { 0 };
+        if term != 0 && term < known {
+            let message = format!("the run names term {term} of the head, {known} is known here; plan anew");
+            return Err(Refusal::new(Reason::StaleTerm, message));
+        }
+        let heard_ms = now.mono_ms;
+        if let Some(held) = self.run.as_ref().filter(|held| held.id != run_id) {
+            let late = term != 0 && term < held.term;
+            let forgotten = heard_ms.saturating_sub(held.heard_ms) >= RUN_SILENCE_MS;
+            if late || !(held.over || forgotten || term > held.term) {
+                self.check_run(&run_id)?;
+            }
+            self.run = None;
+            self.standby_target = None;
+        }
+        self.know_term(log, term);
         if !run_id.is_empty() {
-            self.run = Some(run_id);
+            let held = self.run.take().filter(|held| held.id == run_id);
+            let (before, over) = held.map_or((0, false), |held| (held.term, held.over));
+            self.run = Some(HeldRun { id: run_id, term: before.max(term), over, heard_ms });
         }
         Ok(())
     }
 
+    /// Terms are of one log: in another they begin anew.
+    pub(super) fn know_term(&mut self, log: String, term: u64) {
+        if self.known_term.0 != log {
+            self.known_term = (log, 0);
+        }
+        self.known_term.1 = self.known_term.1.max(term);
+    }
+
+    /// The run did its work here; only its end is still to be told.
+    fn run_is_over(&mut self) {
+        if let Some(held) = &mut self.run {
+            held.over = true;
+        }
+    }
+
     pub(super) fn warm(&mut self, ticket: Ticket, run_id: String, now: Now) {
-        let refusal = self.hold_run(run_id).err();
+        let refusal = self.hold_run(run_id, None, now).err();
         if refusal.is_none() {
             self.last_used_ms = now.mono_ms;
             self.retry_load(now);
@@ -45,8 +97,8 @@ impl GuildActor {
         self.reply(ticket, Reply::Warm(WarmReply { ready, position: self.applied, refusal }));
     }
 
-    pub(super) fn announce_standby(&mut self, ticket: Ticket, run_id: String, target: Route) {
-        let outcome = if self.is_owner() { self.hold_run(run_id) } else { Err(self.not_owner(None)) };
+    pub(super) fn announce_standby(&mut self, ticket: Ticket, run_id: String, target: Route, now: Now) {
+        let outcome = if self.is_owner() { self.hold_run(run_id, None, now) } else { Err(self.not_owner(None)) };
         if let Err(refusal) = outcome {
             return self.reply(ticket, Reply::Run(run_refused(refusal)));
         }
@@ -97,10 +149,11 @@ impl GuildActor {
     }
 
     /// At the target of a switched log.
-    pub(super) fn take_over(&mut self, ticket: Ticket, run_id: String, now: Now) {
-        if let Err(refusal) = self.hold_run(run_id) {
+    pub(super) fn take_over(&mut self, ticket: Ticket, run_id: String, route: Option<Route>, now: Now) {
+        if let Err(refusal) = self.hold_run(run_id, route.as_ref(), now) {
             return self.reply(ticket, Reply::Run(run_refused(refusal)));
         }
+        self.run_is_over();
         if self.is_owner() {
             return self.reply(ticket, Reply::Run(run_done(true)));
         }
@@ -109,10 +162,11 @@ impl GuildActor {
     }
 
     /// At the source of a switched log: it stays warm until the run is forgotten.
-    pub(super) fn hand_over(&mut self, ticket: Ticket, run_id: String, route: Option<Route>) {
-        if let Err(refusal) = self.hold_run(run_id) {
+    pub(super) fn hand_over(&mut self, ticket: Ticket, run_id: String, route: Option<Route>, now: Now) {
+        if let Err(refusal) = self.hold_run(run_id, route.as_ref(), now) {
             return self.reply(ticket, Reply::Run(run_refused(refusal)));
         }
+        self.run_is_over();
         let to = route.clone().map_or(Whereto::Unknown, Whereto::Route);
         let unchanged = self.standing == Standing::Follower && self.links.is_empty();
         self.step_back(to);
@@ -153,7 +207,7 @@ impl GuildActor {
             sessions: i32::try_from(self.sessions()).unwrap_or(i32::MAX),
             members: self.view.member_count(),
             links: i32::try_from(self.links.len()).unwrap_or(i32::MAX),
-            run_id: self.run.clone().unwrap_or_default(),
+            run_id: self.run.as_ref().map(|held| held.id.clone()).unwrap_or_default(),
         };
         self.reply(ticket, Reply::Inspect(reply));
     }

@@ -115,6 +115,7 @@ pub(super) fn owner(log: &str, limits: Limits) -> GuildActor {
     let mut actor = loaded_actor(log, limits);
     actor.handle(Input::Claimed { attempt: 1, outcome: Box::new(committed(log, 11, None)) }, now(0));
     assert!(actor.is_owner());
+    actor.handle(Input::MembershipFed { log: log.into(), number: 11 }, now(0));
     actor
 }
 

@@ -39,6 +39,9 @@ pub(super) fn cas_head(kv: &dyn Kv, request: CasHeadRequest) -> Outcome {
     if current != request.expected {
         return Ok((Reply::CasHead(CasHeadReply { applied: false, current }), Vec::new()));
     }
+    if let Some(current) = current.as_ref().filter(|current| current.term > new.term) {
+        return Err(StoreError::Invalid(format!("the head of {log:?} has term {}, above {}", current.term, new.term)));
+    }
     let change = (Space::Heads, log.as_bytes().to_vec(), Some(new.encode_to_vec()));
     Ok((Reply::CasHead(CasHeadReply { applied: true, current: Some(new) }), vec![change]))
 }

@@ -54,15 +54,12 @@ struct Wish {
 async fn place(wish: Wish, global: &Global) -> Result<Exit, CommandError> {
     let connection = Connection::open(global).await?;
     let name = guild_object(&wish.guild_id);
-    let mut absent = json!({
+    let absent = json!({
         "apiVersion": format!("{}/{}", cell_crds::GROUP, cell_crds::VERSION),
         "kind": "Guild",
         "metadata": {"name": name, "namespace": connection.namespace},
-        "spec": {"guildId": wish.guild_id},
+        "spec": {"guildId": wish.guild_id, "placement": wish.placement},
     });
-    if !wish.placement.is_null() {
-        absent["spec"]["placement"] = wish.placement.clone();
-    }
     let change = Edit { kind: "Guild", name: name.clone(), field: "placement", value: wish.placement.clone() };
     let how = Editing { kind: Kind::Guilds, take_over: wish.take_over, absent: Some(absent), global };
     let outcome = match edit(&connection, &change, &how).await? {
@@ -81,9 +78,8 @@ async fn place(wish: Wish, global: &Global) -> Result<Exit, CommandError> {
 }
 
 fn describe(placement: &Value) -> String {
-    match (placement["cell"].as_str(), placement["dedicated"].is_object()) {
-        (Some(cell), _) => format!("cell {cell}"),
-        (None, true) => "a cell of its own".to_owned(),
-        (None, false) => "where its bucket lives".to_owned(),
+    match placement["cell"].as_str() {
+        Some(cell) => format!("cell {cell}"),
+        None => "a cell of its own".to_owned(),
     }
 }

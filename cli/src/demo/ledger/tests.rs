@@ -62,6 +62,19 @@ fn a_message_that_never_arrives_is_lost() {
 }
 
 #[test]
+fn a_loss_says_what_the_client_had_read_and_how_the_losses_lie() {
+    let mut run = Run::without_delivery(10, |number| number >= 6);
+    run.client.identified();
+    let mark = ReadMark { from_id: 1005, to_id: 1009, at_ms: 30 };
+    run.client.has_read(CHANNELS[0], mark);
+    [6, 7, 9].into_iter().for_each(|number| run.client.history(message(number)));
+    let verdict = run.verdict();
+    assert_eq!(verdict.first.unwrap().read, Some(mark));
+    assert_eq!(verdict.losses, Some(Spread { clients: 1, messages: 1, from_ms: 8, to_ms: 8 }));
+    assert_eq!(Run::clean(3).verdict().losses, None);
+}
+
+#[test]
 fn a_message_read_in_history_after_identifying_anew_is_not_lost() {
     let mut run = Run::without_delivery(10, |number| number >= 6);
     run.client.identified();

@@ -47,7 +47,7 @@ fn next(record: &mut Record, context: &Context) -> Next {
 
 fn check(record: &mut Record, context: &Context) -> Next {
     let Some(subject) = record.subject().cloned() else {
-        record.go_first(Step::Warm);
+        record.go_first(if record.spec.is_merge_in_place() { Step::Merge } else { Step::Warm });
         return Next::Skip;
     };
     if let Some(refusal) = &context.refusal {
@@ -156,11 +156,15 @@ fn all_switched(record: &mut Record) {
 
 fn take_over(record: &mut Record) -> Next {
     let (from, to) = (record.source().to_owned(), record.target().to_owned());
+    // The head's since the switch: a late copy of the request is refused by it.
+    let term = record.units.get(record.cursor).map(|unit| unit.term).unwrap_or_default();
     match record.subject().cloned() {
+        // A guild node knew a higher one: it is read again.
+        Some(Subject::Guild { log, .. }) if term == 0 => Next::Ask(Request::Inspect { log, cell: to }),
         Some(Subject::Guild { guild_id, log, .. }) if record.step == Step::TakeOver => {
-            Next::Ask(Request::TakeOver { guild_id, log, to })
+            Next::Ask(Request::TakeOver { guild_id, log, to, term })
         }
-        Some(Subject::Guild { guild_id, log, .. }) => Next::Ask(Request::PointAway { guild_id, log, from, to }),
+        Some(Subject::Guild { guild_id, log, .. }) => Next::Ask(Request::PointAway { guild_id, log, from, to, term }),
         _ => {
             record.cursor += 1;
             record.failed_switches = 0;

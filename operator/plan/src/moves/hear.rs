@@ -1,8 +1,9 @@
 //! What an answer means for a run. A definite refusal changes nothing and is retried; an unknown outcome of a switch is settled by a
 //! serial read; the head alone says whether the commit point is behind.
 
-use super::record::{Direction, Outcome, Record, Step, Subject, Tuning};
+use super::record::{Direction, Outcome, Record, Step, Subject};
 use super::request::{HeadFact, RefusalKind, Response, Role};
+use super::tuning::Tuning;
 use super::{Context, undo};
 use crate::checks::MoveRefusal;
 
@@ -14,6 +15,7 @@ pub(super) fn hear(record: &mut Record, context: &Context, response: &Response) 
         (Step::Validate, Response::Head(head)) => validate(record, context.now_ms, head.as_ref()),
         (Step::ValidateBucket, Response::Head(head)) => validate_bucket(record, context.now_ms, head.as_ref()),
         (Step::Measure | Step::Settle, Response::Head(head)) => measure(record, context.now_ms, head.as_ref()),
+        (Step::TakeOver | Step::PointAway, Response::Head(head)) => renew_term(record, context.now_ms, head.as_ref()),
         (Step::Warm, Response::Warmed { ready, position }) => warmed(record, context.now_ms, *ready, *position),
         (Step::Prove, Response::Reached { reached, position }) => proved(record, context.now_ms, *reached, *position),
         (Step::Switch, Response::Switched { term, at, held_us }) => {
@@ -37,7 +39,7 @@ pub(super) fn hear(record: &mut Record, context: &Context, response: &Response) 
                 Role::Data => "data service",
                 Role::Guild => "guild node",
             };
-            failed(record, context.now_ms, 0, "Waiting", &format!("cell {cell} has no live {what}"));
+            nobody(record, context.now_ms, &format!("cell {cell} has no live {what}"));
         }
         (_, Response::Pending) => failed(record, context.now_ms, 0, "Waiting", "accepted, not finished"),
         // An answer to another question: the request of this step is asked again.
@@ -196,6 +198,19 @@ fn switched(record: &mut Record, term: u64, at: u64) {
     record.go(Step::TakeOver);
 }
 
+/// The owner's claim raises the term after a switch; a guild node refuses a route that names an older one.
+fn renew_term(record: &mut Record, now_ms: i64, head: Option<&HeadFact>) {
+    let fits = head.filter(|head| head.cell == record.target()).map(|head| head.term);
+    match (fits, record.unit()) {
+        (Some(term), Some(unit)) => unit.term = term,
+        _ => {
+            let cell = head.map_or("none", |head| head.cell.as_str());
+            let message = format!("the head names cell {cell} after the switch, which this run knows nothing of");
+            record.retry(now_ms, 0, "NotAtSource", &message);
+        }
+    }
+}
+
 fn claimed(record: &mut Record, now_ms: i64, cell: &str, term: u64) {
     if cell == record.target() {
         // Also the answer to a fence that came too late: the commit point is behind, the abort is refused.
@@ -258,6 +273,20 @@ fn refused(record: &mut Record, now_ms: i64, refusal: &Refusal<'_>) {
         (Step::Forget | Step::Release | Step::AbortForget | Step::Standby | Step::PointAway, RefusalKind::Missing) => {
             done(record, now_ms)
         }
+        // What it holds is not this run any more.
+        (Step::Forget | Step::Release | Step::AbortForget, RefusalKind::OtherRun | RefusalKind::Stale) => {
+            done(record, now_ms)
+        }
+        (Step::TakeOver | Step::PointAway, RefusalKind::Stale) => {
+            if let Some(unit) = record.unit() {
+                unit.term = 0;
+            }
+            record.retry(now_ms, refusal.retry_after_ms, refusal.reason, refusal.message);
+        }
+        (Step::Merge, RefusalKind::Permanent) if record.spec.is_merge_in_place() => {
+            let outcome = Outcome::Refused { reason: refusal.reason.to_owned(), message: refusal.message.to_owned() };
+            record.finish(outcome, now_ms);
+        }
         (Step::Validate | Step::ValidateBucket | Step::Split | Step::Warm, RefusalKind::Permanent) => {
             undo::begin_abort(record, now_ms, refusal.reason, refusal.message);
         }
@@ -293,13 +322,34 @@ fn rewarm(record: &mut Record, now_ms: i64, refusal: &Refusal<'_>) {
     record.retry(now_ms, refusal.retry_after_ms, refusal.reason, refusal.message);
 }
 
-/// Tries again later; gives a courtesy up after a few tries.
+/// Tries again later; gives a courtesy up after a few tries, and a live guild node's hold on the run after minutes.
 fn failed(record: &mut Record, now_ms: i64, hint_ms: u32, reason: &str, message: &str) {
-    let courtesy =
-        matches!(record.step, Step::Forget | Step::Release | Step::AbortForget | Step::Standby | Step::PointAway);
-    if courtesy && record.attempt + 1 >= Tuning::COURTESY_TRIES {
+    let tried_enough = record.attempt + 1 >= Tuning::COURTESY_TRIES;
+    match record.step {
+        Step::Standby | Step::PointAway if tried_enough => done(record, now_ms),
+        Step::Forget | Step::Release | Step::AbortForget => {
+            let left_ms = record.step_since_ms.saturating_add(Tuning::FORGET_FOR_MS) - now_ms;
+            if tried_enough && left_ms <= 0 {
+                return done(record, now_ms);
+            }
+            let message = format!(
+                "a guild node has not let the run go and would refuse the next one: {message}; asked again for {} s",
+                left_ms.max(0) / 1000
+            );
+            record.retry(now_ms, hint_ms, reason, &message);
+        }
+        _ => record.retry(now_ms, hint_ms, reason, message),
+    }
+}
+
+/// Nobody lives there to hear it. Whoever held the run has ended, and its hold with it.
+fn nobody(record: &mut Record, now_ms: i64, message: &str) {
+    let tidies = matches!(record.step, Step::Forget | Step::Release | Step::AbortForget);
+    if tidies && record.attempt + 1 >= Tuning::COURTESY_TRIES {
         done(record, now_ms);
+    } else if tidies {
+        record.retry(now_ms, 0, "Waiting", message);
     } else {
-        record.retry(now_ms, hint_ms, reason, message);
+        failed(record, now_ms, 0, "Waiting", message);
     }
 }

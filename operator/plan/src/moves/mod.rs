@@ -1,4 +1,4 @@
-//! The step machine of a move: `Validate → (Split) → Warm → Prove → Switch → TakeOver → Hold → (Merge) → Complete`, with Abort before
+//! The step machine of a move: `Validate → (Split) → Warm → Prove → Switch → TakeOver → Hold → Complete → (Merge)`, with Abort before
 //! the commit point and Rollback after it. [`advance`] takes the last answer and gives the next record and at most one request. The
 //! driver stores the record before it sends the request, so a crash after any request loses nothing: every request may be asked
 //! again. The commit point is the head's, never this machine's.
@@ -7,12 +7,14 @@ mod ask;
 mod hear;
 mod record;
 mod request;
+mod tuning;
 mod undo;
 
 pub use record::{
-    Blocked, Direction, Outcome, Record, RollbackWindow, Spec, Step, Subject, Tuning, UnitProgress, Wish, Wishes,
+    Blocked, Direction, Outcome, Record, RollbackWindow, Spec, Step, Subject, UnitProgress, Wish, Wishes,
 };
 pub use request::{HeadFact, RefusalKind, Request, Response, Role};
+pub use tuning::Tuning;
 
 use crate::checks::MoveRefusal;
 

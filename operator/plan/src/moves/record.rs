@@ -1,5 +1,7 @@
 //! What is remembered of a run between two requests. The driver stores it as it is; a new operator goes on from it.
 
+use super::tuning::Tuning;
+
 /// What a run was asked to do. It never changes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Spec {
@@ -17,6 +19,13 @@ pub struct Spec {
     pub deadline_ms: i64,
     /// How long a rollback stays possible.
     pub rollback_window_ms: i64,
+}
+
+impl Spec {
+    /// The guild is in its bucket's cell already: it is merged there, and no head is switched.
+    pub fn is_merge_in_place(&self) -> bool {
+        self.merge && self.from == self.to
+    }
 }
 
 /// One unit.
@@ -221,24 +230,6 @@ impl Outcome {
     }
 }
 
-/// Bounds of retries, the same for every run.
-pub struct Tuning;
-
-impl Tuning {
-    /// First pause between two tries, in milliseconds; doubled at each further one.
-    pub const FIRST_PAUSE_MS: i64 = 100;
-    /// Longest pause between two tries.
-    pub const LONGEST_PAUSE_MS: i64 = 5_000;
-    /// A source without any live data service for this long is dead: its log is claimed. Several times a member's lease.
-    pub const SOURCE_DEAD_AFTER_MS: i64 = 20_000;
-    /// After this long no switch sent before can change a head whose owner kept its term: longer than request and hold together.
-    pub const SWITCH_OVER_AFTER_MS: i64 = 20_000;
-    /// Tries of a request that only tidies up or speeds up, before the run goes on without it.
-    pub const COURTESY_TRIES: u32 = 4;
-    /// Refused switches before the target is warmed again.
-    pub const SWITCHES_BEFORE_REWARM: u32 = 3;
-}
-
 /// Everything remembered of a run.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Record {
@@ -311,9 +302,9 @@ impl Record {
         }
     }
 
-    /// Whether any head of this run names the target.
+    /// Whether any head of this run names the target, or a merge in place is under way, which nothing undoes.
     pub fn is_committed(&self) -> bool {
-        self.units.iter().any(|unit| unit.moved)
+        self.units.iter().any(|unit| unit.moved) || (self.spec.is_merge_in_place() && self.step == Step::Merge)
     }
 
     /// The step's name in status, API and CLI.

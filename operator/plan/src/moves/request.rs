@@ -98,6 +98,8 @@ pub enum Request {
         log: String,
         /// Whose guild node.
         to: String,
+        /// The head's term since the switch.
+        term: u64,
     },
     /// Have the guild node of `from` send its gateways to `to`.
     PointAway {
@@ -109,6 +111,8 @@ pub enum Request {
         from: String,
         /// Who has it.
         to: String,
+        /// The head's term since the switch.
+        term: u64,
     },
     /// Have the guild node of a cell give up what it holds for this run.
     Forget {

@@ -39,6 +39,10 @@ pub(super) struct Fleet {
     pub keeps_term: bool,
     /// Cells whose guild node let the run go.
     pub released: BTreeSet<(String, String)>,
+    /// The target's data owner claims the log anew right after a switch, which raises the term.
+    pub claims_anew: bool,
+    /// Cells whose guild node lives and does not hear a `Forget`.
+    pub deaf: BTreeSet<String>,
 }
 
 pub(super) const RUN: &str = "run-1";
@@ -60,6 +64,8 @@ impl Fleet {
             last: 100,
             keeps_term: false,
             released: BTreeSet::new(),
+            claims_anew: false,
+            deaf: BTreeSet::new(),
         }
     }
 
@@ -134,15 +140,22 @@ impl Fleet {
 
     fn tidy(&mut self, request: &Request) -> Result<Response, Response> {
         match request {
-            Request::TakeOver { log, to, .. } => {
+            Request::TakeOver { log, to, term, .. } => {
                 self.alive(to, Role::Guild)?;
                 assert_eq!(&self.heads[log].cell, to, "a guild is claimed only where its head is");
+                self.must_name_term(log, *term)?;
                 self.owners.insert(log.clone(), to.clone());
                 Ok(Response::Done)
             }
-            Request::PointAway { from, .. } => self.alive(from, Role::Guild).map(|()| Response::Done),
+            Request::PointAway { log, from, term, .. } => {
+                self.alive(from, Role::Guild)?;
+                self.must_name_term(log, *term).map(|()| Response::Done)
+            }
             Request::Forget { log, cell, .. } => {
                 self.alive(cell, Role::Guild)?;
+                if self.deaf.contains(cell) {
+                    return Err(unknown());
+                }
                 // An owner only lets the run go.
                 if self.heads.get(log).is_none_or(|head| head.cell != *cell) {
                     self.warm.remove(&(cell.clone(), log.clone()));
@@ -162,6 +175,12 @@ impl Fleet {
         }
     }
 
+    fn must_name_term(&self, log: &str, term: u64) -> Result<(), Response> {
+        let head = self.heads[log].term;
+        assert!(term > 0 && term <= head, "a route names a term that the head had: {term}, {head}");
+        if term < head { Err(refusal(RefusalKind::Stale)) } else { Ok(()) }
+    }
+
     fn must_be_warm(&self, cell: &str, log: &str) -> Result<(), Response> {
         let warm = self.warm.contains(&(cell.to_owned(), log.to_owned()));
         if warm { Ok(()) } else { Err(refusal(RefusalKind::Missing)) }
@@ -176,7 +195,8 @@ impl Fleet {
         if head.cell != from || head.term != term {
             return Err(refusal(RefusalKind::Stale));
         }
-        *head = Head { cell: to.to_owned(), term: term + 1, merged: false };
+        let claimed = u64::from(self.claims_anew);
+        *head = Head { cell: to.to_owned(), term: term + 1 + claimed, merged: false };
         self.head_cell_changes += 1;
         Ok(Response::Switched { term: term + 1, at, held_us: 40_000 })
     }

@@ -316,6 +316,111 @@ fn a_released_guild_goes_to_its_buckets_cell_and_is_merged() {
     assert!(matches!(&elsewhere.stored.outcome, Some(Outcome::Refused { reason, .. }) if reason == "NotBucketCell"));
 }
 
+fn merge_in_place() -> Run {
+    let mut run = Run::new(Spec { merge: true, to: "a".into(), ..guild_move() }, 0);
+    run.fleet.heads.insert("g7".into(), super::simulation::Head { cell: "a".into(), term: 9, merged: false });
+    run
+}
+
+#[test]
+fn a_guild_in_its_buckets_cell_is_merged_without_a_switch() {
+    let mut run = merge_in_place();
+    assert!(run.end());
+    assert_eq!(run.fleet.asked, ["Inspect", "Inspect", "Merge"]);
+    assert_eq!((run.outcome(), run.fleet.merges, run.fleet.head_cell_changes), ("Completed", 1, 0));
+    for after in 1..=run.sent {
+        let mut crashed = merge_in_place();
+        crashed.crash_after = Some(after);
+        assert!(crashed.end(), "crash after request {after}");
+        assert_eq!((crashed.outcome(), crashed.fleet.merges), ("Completed", 1), "crash after request {after}");
+    }
+}
+
+#[test]
+fn a_merge_in_place_is_refused_elsewhere_and_aborted_only_before_it_is_asked_for() {
+    let mut elsewhere = merge_in_place();
+    elsewhere.fleet.heads.get_mut("b0042").unwrap().cell = "c".into();
+    assert!(elsewhere.end());
+    assert!(matches!(&elsewhere.stored.outcome, Some(Outcome::Refused { reason, .. }) if reason == "NotBucketCell"));
+    let mut early = merge_in_place();
+    early.wishes.abort = true;
+    assert!(early.end());
+    assert_eq!((early.outcome(), early.fleet.merges), ("Aborted", 0));
+    let mut late = merge_in_place();
+    let mut heard = None;
+    while late.stored.step != Step::Merge {
+        heard = late.step(heard.as_ref());
+    }
+    late.wishes.abort = true;
+    late.step(None);
+    assert_eq!(late.stored.wish, Some(Wish::TooLateToAbort));
+    assert!(late.end());
+    assert_eq!((late.outcome(), late.fleet.merges), ("Completed", 1));
+}
+
+#[test]
+fn a_live_guild_node_is_asked_to_let_the_run_go_for_minutes_and_not_for_ever() {
+    let mut run = Run::new(guild_move(), 0);
+    run.fleet.deaf.insert("a".into());
+    let mut heard = None;
+    while run.stored.step != Step::Forget || run.stored.attempt < 10 {
+        heard = run.step(heard.as_ref());
+    }
+    let blocked = run.stored.blocked_by.clone().unwrap();
+    assert!(blocked.message.contains("has not let the run go"), "{blocked:?}");
+    assert!(run.stored.outcome.is_none(), "a few lost tries are not enough to give up");
+    run.fleet.deaf.clear();
+    assert!(run.end());
+    let both = [("a", "g7"), ("b", "g7")].map(|(cell, log)| (cell.to_owned(), log.to_owned()));
+    assert_eq!(run.fleet.released, both.into(), "it heard in the end");
+
+    let mut deaf = Run::new(guild_move(), 0);
+    deaf.fleet.deaf.insert("a".into());
+    assert!(deaf.end());
+    assert_eq!(deaf.outcome(), "Completed");
+    assert!(deaf.now_ms >= 300_000 && deaf.now_ms < 400_000, "{}", deaf.now_ms);
+}
+
+#[test]
+fn a_route_that_names_an_old_term_is_refused_and_made_anew_from_the_head() {
+    let mut run = Run::new(guild_move(), 0);
+    run.fleet.claims_anew = true;
+    assert!(run.end());
+    assert_eq!(run.outcome(), "Completed");
+    let tail: Vec<_> = run.fleet.asked.iter().skip_while(|asked| **asked != "Switch").copied().collect();
+    assert_eq!(tail, ["Switch", "TakeOver", "Inspect", "TakeOver", "PointAway", "Forget", "Forget"]);
+    for after in 1..=run.sent {
+        let mut crashed = Run::new(guild_move(), 0);
+        (crashed.fleet.claims_anew, crashed.crash_after) = (true, Some(after));
+        assert!(crashed.end(), "crash after request {after}");
+        assert_eq!((crashed.outcome(), crashed.fleet.head_cell_changes), ("Completed", 1), "after request {after}");
+    }
+}
+
+#[test]
+fn a_guild_node_that_died_is_not_waited_for_to_let_the_run_go() {
+    let mut run = Run::new(guild_move(), 0);
+    let mut heard = None;
+    while run.stored.step != Step::Forget {
+        heard = run.step(heard.as_ref());
+    }
+    run.fleet.dead.insert("a".into());
+    let before = run.now_ms;
+    assert!(run.end());
+    assert_eq!(run.outcome(), "Completed");
+    assert!(run.now_ms - before < 10_000, "its hold ended with it");
+}
+
+#[test]
+fn a_run_that_the_guild_node_gave_up_for_another_is_let_go() {
+    let mut record = Record::new(guild_move(), 0);
+    record.units[0].moved = true;
+    record.step = Step::Forget;
+    let context = Context { now_ms: 10, wishes: Wishes::default(), refusal: None };
+    let heard = advance(&record, &context, Some(&refusal(RefusalKind::OtherRun)));
+    assert_eq!((heard.record.step, heard.record.blocked_by), (Step::Release, None));
+}
+
 #[test]
 fn a_unit_that_is_elsewhere_or_unknown_is_refused_and_nothing_is_changed() {
     let mut elsewhere = Run::new(Spec { from: "c".into(), ..guild_move() }, 0);

@@ -33,6 +33,8 @@ pub struct CellEnd {
 }
 
 const SOON: Duration = Duration::from_secs(1);
+/// Pause between two looks whether a head still names a cell that is being deleted.
+const HELD: Duration = Duration::from_secs(5);
 const NOW_AND_THEN: Duration = Duration::from_secs(15);
 
 /// One pass.
@@ -51,8 +53,7 @@ pub async fn reconcile(cell: &Cell, context: &Context) -> Result<CellEnd, Reconc
         Err(refused) => (refused, None),
         Ok(fleet) => {
             let keys = &seen.token_keys;
-            let etcd_endpoints = &fleet.spec.etcd.endpoints;
-            let input = CellInput { cell, fleet, token_keys: keys, etcd_endpoints };
+            let input = CellInput { cell, fleet, token_keys: keys, common: context.common(fleet) };
             // build (pure), apply (client required)
             let states = apply(&input, context).await?;
             (validate::standing(cell, &seen, &states), Some(summary(cell, &states)))
@@ -128,7 +129,9 @@ async fn report(
     let outcome = match &standing {
         // The number of units follows the directory, which is not watched here.
         Standing::Ready(..) => Outcome::Waiting(NOW_AND_THEN),
-        Standing::Reconciling(..) | Standing::Stalled(Reason::HoldsUnits, _) => Outcome::Waiting(SOON),
+        // Each look walks the heads of its StorageCell.
+        Standing::Stalled(Reason::HoldsUnits, _) => Outcome::Waiting(HELD),
+        Standing::Reconciling(..) => Outcome::Waiting(SOON),
         Standing::Stalled(..) => Outcome::Waiting(NOW_AND_THEN),
     };
     Ok(CellEnd { outcome, changed })

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use cell_crds::Move;
-use cell_plan::checks::{MoveRefusal, check_ends};
+use cell_plan::checks::{MoveRefusal, check_ends, check_in_place};
 use cell_plan::moves::{Context as StepContext, Record, Response, Transition, Wishes, advance};
 use kube::ResourceExt;
 
@@ -83,7 +83,9 @@ fn wishes(one: &Move, record: &Record) -> Wishes {
 fn refusal(context: &Context, link: &Link, record: &Record) -> Option<MoveRefusal> {
     let view = link.directory.view();
     let facts: Vec<_> = context.stores.all_cells().iter().map(|cell| cell_facts(cell, &view)).collect();
-    check_ends(&record.spec.from, &record.spec.to, &facts).err()
+    let spec = &record.spec;
+    if spec.is_merge_in_place() { check_in_place(&spec.to, &facts) } else { check_ends(&spec.from, &spec.to, &facts) }
+        .err()
 }
 
 fn outcome_label(response: &Response) -> &'static str {

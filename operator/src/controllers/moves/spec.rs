@@ -12,7 +12,7 @@ use kube::ResourceExt;
 /// [`MoveRefusal`] when it can never be done.
 pub(super) fn read(one: &Move, now_ms: i64) -> Result<Spec, MoveRefusal> {
     let spec = &one.spec;
-    if spec.from == spec.to {
+    if spec.from == spec.to && !spec.merge_into_bucket {
         return Err(MoveRefusal::SameCell(spec.to.clone()));
     }
     let created = one.creation_timestamp().map_or(now_ms, |time| time.0.as_millisecond());
@@ -87,6 +87,8 @@ mod tests {
     fn what_the_schema_cannot_refuse_is_refused_here() {
         let refused = |spec| read(&a_move(spec), 0).unwrap_err().label();
         assert_eq!(refused(json!({"guild": "7", "from": "a", "to": "a"})), "SameCell");
+        let merge = json!({"guild": "7", "from": "a", "to": "a", "mergeIntoBucket": true});
+        assert!(read(&a_move(merge), 0).unwrap().is_merge_in_place());
         assert_eq!(refused(json!({"guild": "9999999999999999999", "from": "a", "to": "b"})), "InvalidUnits");
         assert_eq!(refused(json!({"units": ["b4096"], "from": "a", "to": "b"})), "InvalidUnits");
         assert_eq!(refused(json!({"units": ["b0001", "b0001"], "from": "a", "to": "b"})), "InvalidUnits");

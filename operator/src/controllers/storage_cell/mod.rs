@@ -45,7 +45,7 @@ pub async fn reconcile(storage: &StorageCell, context: &Context) -> Result<Outco
         Ok(fleet) => {
             // build (pure), apply (client required)
             context.applier.finalizer(storage, Finalizer::Held).await?;
-            let set = build::store::set(storage, fleet, &fleet.spec.etcd.endpoints);
+            let set = build::store::set(storage, fleet, context.common(fleet));
             context.applier.apply(&manager("storagecell", "service"), &build::store::service(storage)).await?;
             let set = context.applier.apply(&manager("storagecell", "store"), &set).await?;
             settle(storage, context, &set, &users).await?

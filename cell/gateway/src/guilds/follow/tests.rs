@@ -101,6 +101,7 @@ fn a_second_split_goes_on_after_the_first_life_of_the_log() {
 #[test]
 fn an_event_of_the_own_log_without_the_split_is_a_gap() {
     let mut follower = at(BUCKET, 10);
+    assert_eq!(feed(&mut follower, 1, &plain(BUCKET, 11, 110)), Verdict::Apply);
     assert_eq!(feed(&mut follower, 1, &plain(OWN, 1, 120)), Verdict::Gap);
     assert_eq!(feed(&mut Follower::new(GUILD), 1, &plain(BUCKET, 1, 1)), Verdict::Gap);
 }
@@ -156,4 +157,33 @@ proptest! {
         }
         prop_assert_eq!(applied, (0..events.len()).collect::<Vec<_>>());
     }
+}
+
+#[test]
+fn an_entry_that_overtook_others_in_the_guilds_own_log_is_a_gap_and_the_replay_then_loses_nothing() {
+    let mut follower = at(OWN, 10);
+    assert_eq!(feed(&mut follower, 1, &plain(OWN, 11, 110)), Verdict::Apply);
+    assert_eq!(feed(&mut follower, 1, &plain(OWN, 14, 140)), Verdict::Gap);
+    assert_eq!(follower.position(), Some(&Position { log: OWN.into(), number: 11 }), "what it attaches with");
+    for number in 12..=14 {
+        assert_eq!(feed(&mut follower, 1, &plain(OWN, number, number as i64 * 10)), Verdict::Apply);
+    }
+}
+
+#[test]
+fn a_later_stay_in_the_own_log_may_begin_at_any_number() {
+    let mut follower = at(BUCKET, 10);
+    assert_eq!(feed(&mut follower, 7, &split(11, 110)), Verdict::Apply);
+    assert_eq!(feed(&mut follower, 1, &plain(OWN, 51, 120)), Verdict::Apply);
+    assert_eq!(feed(&mut follower, 1, &plain(OWN, 53, 130)), Verdict::Gap);
+}
+
+#[test]
+fn after_a_snapshot_made_right_at_the_split_the_own_log_follows() {
+    let mut follower = at(BUCKET, 11);
+    assert_eq!(feed(&mut follower, 1, &plain(OWN, 1, 120)), Verdict::Apply);
+    assert_eq!(feed(&mut follower, 1, &plain(OWN, 2, 130)), Verdict::Apply);
+    let mut followed = at(BUCKET, 11);
+    assert_eq!(feed(&mut followed, 1, &plain(BUCKET, 12, 120)), Verdict::Apply);
+    assert_eq!(feed(&mut followed, 1, &plain(OWN, 1, 130)), Verdict::Gap, "the split is missing");
 }

@@ -37,6 +37,7 @@ impl Hosted {
         drop(fanout);
         self.gone.store(false, Ordering::Release);
         self.tell_changed();
+        self.poke.notify_one();
         Next::GoOn
     }
 
@@ -52,10 +53,14 @@ impl Hosted {
     /// Word on members arrived. Word from before what is applied here may be untrue by now, and is asked for again.
     pub fn on_members(&self, info: MemberInfo) {
         let mut fanout = self.fanout.lock();
-        if self.is_behind(info.position.as_ref()) {
+        let early = self.replica.read().is_none();
+        if early || self.is_behind(info.position.as_ref()) {
             let users = info.members.iter().map(user_id).chain(info.not_members.iter().copied());
             self.interest.lock().pending.extend(users);
-            self.poke.notify_one();
+            // What came before the snapshot has nothing to be kept in; it is asked for again when there is one.
+            if !early {
+                self.poke.notify_one();
+            }
             return;
         }
         let not_members = info.not_members.clone();

@@ -30,13 +30,15 @@ fn entries_of_a_feed_that_was_replaced_are_ignored() {
 }
 
 #[test]
-fn a_batch_of_a_lower_term_is_refused_and_the_feed_opened_anew() {
+fn a_batch_of_a_lower_term_is_refused_and_the_feed_opened_anew_after_a_pause() {
     let mut actor = owner(&bucket(), Limits::default());
     let epoch = actor.epoch;
     actor.handle(Input::Feed { epoch, entries: vec![message(11)], last: 11, term: 3 }, now(0));
     let effects = actor.handle(Input::Feed { epoch, entries: vec![message(12)], last: 12, term: 2 }, now(0));
-    assert_eq!(opened(&effects), Some((bucket(), 12)));
+    assert_eq!(opened(&effects), None, "an owner deposed unawares would be asked in a hot loop");
     assert_eq!((actor.counters().entries, actor.counters().stale_terms), (1, 1));
+    let effects = actor.handle(Input::Tick, now(1_000));
+    assert_eq!(opened(&effects), Some((bucket(), 12)));
 }
 
 #[test]
@@ -110,11 +112,24 @@ fn a_membership_is_told_before_the_feed_is_acknowledged() {
     let joined =
         cell_proto::v1::MemberPut { guild_id: GUILD, member: Some(member(5)), joined: true, ..Default::default() };
     let effects = feed(&mut actor, vec![entry(12, Kind::MemberPut(joined)), message(13)]);
-    let told = |effect: &&Effect| matches!(effect, Effect::FeedMembership { number: 12, user_id: 5, joined: true, .. });
+    let told = |effect: &&Effect| matches!(effect, Effect::FeedMembership { number: 12, users, joined: true, .. } if *users == [5]);
     assert_eq!(effects.iter().filter(told).count(), 1);
     let acknowledged =
         |effects: &[Effect]| effects.iter().any(|effect| matches!(effect, Effect::AckFeed { number: 13, .. }));
-    assert!(!acknowledged(&actor.handle(Input::Tick, now(10))));
-    actor.handle(Input::MembershipFed { log: bucket(), number: 12 }, now(20));
-    assert!(acknowledged(&actor.handle(Input::Tick, now(30))));
+    assert!(!acknowledged(&actor.handle(Input::Tick, now(10_000))));
+    actor.handle(Input::MembershipFed { log: bucket(), number: 12 }, now(20_000));
+    assert!(acknowledged(&actor.handle(Input::Tick, now(30_000))));
+}
+
+#[test]
+fn the_end_of_a_guild_is_told_to_all_its_members() {
+    let mut actor = owner(&bucket(), Limits::default());
+    let deleted = entry(11, Kind::GuildDeleted(cell_proto::v1::GuildDeleted { guild_id: GUILD }));
+    let members: Vec<i64> = actor.view().members.iter().map(|member| user_id_of(member)).collect();
+    let effects = feed(&mut actor, vec![deleted]);
+    let told = effects.iter().find_map(|effect| match effect {
+        Effect::FeedMembership { number: 11, users, joined: false, .. } => Some(users.clone()),
+        _ => None,
+    });
+    assert_eq!(told, Some(members));
 }

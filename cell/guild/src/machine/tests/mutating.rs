@@ -137,3 +137,23 @@ fn an_operation_id_of_another_length_is_invalid() {
     let effects = actor.handle(Input::Mutate { ticket: 1, request }, now(0));
     assert_eq!(reason(answer(&effects, 1)), Some(Reason::Invalid));
 }
+
+#[test]
+fn a_retry_of_what_the_owner_before_did_is_answered_as_done_and_not_judged_by_its_outcome() {
+    let gone = || Kind::RoleDeleted(cell_proto::v1::RoleDeleted { guild_id: GUILD, role_id: 4711 });
+    let mut actor = serving(Limits::default());
+    let refused_at_once = ask(&mut actor, 1, OWNER, gone());
+    assert_eq!(reason(answer(&refused_at_once, 1)), Some(Reason::NotFound), "nobody owned the guild before");
+    actor.standing = super::super::ownership::Standing::Owner { guild_term: 2 };
+    actor.view.guild_term = 2;
+    let (probe, request) = submits(&ask(&mut actor, 2, OWNER, gone())).remove(0);
+    assert!(request.deadline_unix_ms < 2, "it must not be done now");
+    let done = becomes(9, &request);
+    let outcome = Box::new(committed(&bucket(), 9, Some(done)));
+    let effects = actor.handle(Input::Submitted { ticket: probe, outcome }, now(0));
+    assert!(matches!(answer(&effects, 2), Some(Outcome::Committed(committed)) if committed.duplicate));
+    let (probe, _) = submits(&ask(&mut actor, 3, OWNER, gone())).remove(0);
+    let outcome = Box::new(refused(Reason::DeadlinePassed));
+    let effects = actor.handle(Input::Submitted { ticket: probe, outcome }, now(0));
+    assert_eq!(reason(answer(&effects, 3)), Some(Reason::NotFound));
+}

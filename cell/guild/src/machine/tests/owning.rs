@@ -171,3 +171,36 @@ fn a_guild_that_does_not_exist_is_refused_and_forgotten_soon() {
     assert!(effects.iter().any(found));
     assert!(actor.handle(Input::Tick, now(2_000)).iter().any(|effect| matches!(effect, Effect::Stop)));
 }
+
+fn routed(term: u64) -> Option<Route> {
+    Some(Route { log: own(), term, guild_address: "there:1".into(), ..Route::default() })
+}
+
+#[test]
+fn a_late_request_of_an_earlier_run_does_not_depose_a_live_owner() {
+    let mut actor = owner(&own(), Limits::default());
+    let epoch = actor.epoch;
+    actor.handle(Input::Feed { epoch, entries: vec![claim_entry(11, "n1", 1)], last: 11, term: 7 }, now(0));
+    let take = |ticket, claim, term| Input::TakeOver { ticket, run_id: "r1".into(), claim, route: routed(term) };
+    assert!(run_reply(&actor.handle(take(1, true, 7), now(0))).unwrap().done);
+    for claim in [false, true] {
+        let effects = actor.handle(take(2, claim, 6), now(0));
+        assert_eq!(run_reply(&effects).unwrap().refusal.unwrap().why(), Reason::StaleTerm);
+        assert!(actor.is_owner());
+    }
+    assert!(run_reply(&actor.handle(take(3, false, 8), now(0))).unwrap().done);
+    assert!(!actor.is_owner());
+}
+
+#[test]
+fn a_run_that_did_its_work_or_fell_silent_gives_way_to_another() {
+    let mut actor = owner(&own(), Limits::default());
+    let take = Input::TakeOver { ticket: 1, run_id: "r1".into(), claim: true, route: routed(7) };
+    assert!(run_reply(&actor.handle(take, now(0))).unwrap().done);
+    actor.handle(Input::Warm { ticket: 2, run_id: "r2".into() }, now(0));
+    assert_eq!(actor.run.as_ref().unwrap().id, "r2", "the end of r1 was lost");
+    actor.handle(Input::Warm { ticket: 3, run_id: "r3".into() }, now(1_000));
+    assert_eq!(actor.run.as_ref().unwrap().id, "r2");
+    actor.handle(Input::Warm { ticket: 4, run_id: "r3".into() }, now(200_000));
+    assert_eq!(actor.run.as_ref().unwrap().id, "r3");
+}

@@ -364,7 +364,9 @@ impl World {
                 let snapshot = Box::new(view.snapshot(&user_ids, position, term));
                 Input::SnapshotBuilt { link, ticket, snapshot }
             }
-            Effect::FeedMembership { log, number, .. } => Input::MembershipFed { log, number },
+            Effect::FeedMembership { log, number, .. } | Effect::CompareMemberships { log, until: number } => {
+                Input::MembershipFed { log, number }
+            }
             Effect::Stop => {
                 self.crash(node);
                 return None;

@@ -82,6 +82,30 @@ async fn token_reviews_tell_whose_token_it_is() {
 }
 
 #[tokio::test]
+async fn access_reviews_allow_the_administrators_group_and_say_that_rules_are_not_evaluated() {
+    let s = Sandbox::start().await;
+    let review = |groups: &[&str]| {
+        let resource = json!({"group": "cellplane.dev", "resource": "moves", "verb": "create", "namespace": "fleet"});
+        json!({"spec": {"user": "ada", "groups": groups, "resourceAttributes": resource}})
+    };
+    let group = "/apis/authorization.k8s.io/v1";
+    for path in [format!("{group}/subjectaccessreviews"), format!("{group}/namespaces/fleet/localsubjectaccessreviews")]
+    {
+        let own = s.post(&path, review(&["system:masters", "system:authenticated"])).await.ok();
+        assert_eq!(own["status"]["allowed"], true, "{path}");
+        let other = s.post(&path, review(&["system:authenticated"])).await.ok();
+        assert_eq!(other["status"]["allowed"], false, "{path}");
+        assert!(other["status"]["reason"].as_str().unwrap().contains("does not evaluate RBAC"), "{other}");
+    }
+    let path = format!("{group}/subjectaccessreviews");
+    s.post(&path, json!({"spec": {"resourceAttributes": {}}})).await.refused(400, "BadRequest");
+    s.post(&path, json!({"spec": {"user": "ada"}})).await.refused(400, "BadRequest");
+    let elsewhere = format!("{group}/namespaces/fleet/subjectaccessreviews");
+    s.post(&elsewhere, review(&[])).await.refused(404, "NotFound");
+    s.stop().await;
+}
+
+#[tokio::test]
 async fn discovery_tells_what_is_served_in_both_forms() {
     let s = Sandbox::start().await;
     assert_eq!(s.get("/api").await.ok()["versions"], json!(["v1"]));
