@@ -120,16 +120,22 @@ fn allowed() -> BTreeMap<&'static str, &'static [&'static str]> {
         ("cell-api", &[]),
         ("cell-plan", &[]),
         ("cell-proto", &[]),
-        ("cell-sandbox", &[]),
+        ("cell-sandbox", &["journal-mend"]),
+        ("journal-mend", &[]),
         ("cell-runtime", &["cell-proto"]),
-        ("cell-store", &["cell-proto", "cell-runtime"]),
+        ("cell-store", &["cell-proto", "cell-runtime", "journal-mend"]),
         ("cell-data", &["cell-proto", "cell-runtime", "cell-store"]),
         ("cell-guild", &["cell-proto", "cell-runtime"]),
+        ("cell-migrate", &["cell-proto", "cell-runtime", "cell-store"]),
         ("cell-gateway", &["cell-proto", "cell-runtime"]),
-        ("cell", &["cell-data", "cell-gateway", "cell-guild", "cell-proto", "cell-runtime", "cell-store"]),
+        (
+            "cell",
+            &["cell-data", "cell-gateway", "cell-guild", "cell-migrate", "cell-proto", "cell-runtime", "cell-store"],
+        ),
         ("cell-operator", &["cell-api", "cell-crds", "cell-plan", "cell-proto", "cell-runtime"]),
         ("cellctl", &["cell-api", "cell-crds", "cell-proto"]),
         ("cell-tests", &[]),
+        ("cell-model", &[]),
         (
             "cell-bench",
             &[
@@ -192,17 +198,26 @@ fn features_are_named_in_the_workspace_only() {
     assert!(wrong.is_empty(), "a member that names features builds its dependencies twice:\n{}", wrong.join("\n"));
 }
 
-#[test]
-fn only_the_data_plane_links_a_storage_engine() {
+/// Asserts that no package but `allowed` depends on one of `crates` itself.
+fn assert_linked_only_by(crates: &[&str], allowed: &[&str]) {
     let metadata = metadata();
     for package in metadata["packages"].as_array().unwrap() {
         let name = package["name"].as_str().unwrap();
-        let links =
-            package["dependencies"].as_array().unwrap().iter().any(|dependency| {
-                matches!(dependency["name"].as_str(), Some("scylla" | "fjall" | "redb" | "rusqlite"))
-            });
-        assert!(!links || ["cell-store", "cell-sandbox"].contains(&name), "{name} links a storage engine");
+        let mut dependencies = package["dependencies"].as_array().unwrap().iter();
+        let linked =
+            dependencies.find_map(|dependency| dependency["name"].as_str().filter(|name| crates.contains(name)));
+        assert!(linked.is_none() || allowed.contains(&name), "{name} links {}", linked.unwrap_or_default());
     }
+}
+
+#[test]
+fn only_stores_and_the_sandbox_link_a_storage_engine() {
+    assert_linked_only_by(&["fjall", "redb", "rusqlite"], &["cell-store", "cell-sandbox", "cell-migrate"]);
+}
+
+#[test]
+fn only_the_data_service_and_migrations_link_a_database_driver() {
+    assert_linked_only_by(&["scylla", "scylla-cql", "cdrs-tokio"], &["cell-data", "cell-migrate"]);
 }
 
 #[test]

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use futures::{SinkExt, StreamExt, TryStreamExt};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
@@ -18,7 +19,7 @@ use crate::process::{Gateway, token};
 type Socket = WebSocketStream<MaybeTlsStream<TcpStream>>;
 
 /// How long all sessions may take to be told something.
-const LIMIT: Duration = Duration::from_secs(20);
+const LIMIT: Duration = Duration::from_secs(60);
 /// As the gateway says in its Hello, less a little.
 const HEARTBEAT: Duration = Duration::from_secs(40);
 const INTENTS: u32 = 1 | 1 << 9 | 1 << 15;
@@ -41,6 +42,15 @@ struct Counts {
     lost: AtomicU64,
     /// Text is counted by event; of compressed frames only that they came.
     frames: AtomicU64,
+    /// How the first of the lost ended.
+    first_lost: Mutex<Option<String>>,
+}
+
+impl Counts {
+    fn lose(&self, how: impl std::fmt::Debug) {
+        self.first_lost.lock().get_or_insert_with(|| format!("{how:?}"));
+        self.lost.fetch_add(1, Ordering::Relaxed);
+    }
 }
 
 /// The sessions; they end with this.
@@ -91,7 +101,9 @@ impl Crowd {
         let timely = tokio::time::timeout(LIMIT, all).await;
         let lost = counts.lost.load(Ordering::Relaxed);
         if timely.is_err() || lost > 0 {
-            bail!("{} of {wanted} came to {} sessions, of which {lost} were lost", count(&counts), self.sessions);
+            let first = counts.first_lost.lock().clone().unwrap_or_default();
+            let (came, sessions) = (count(&counts), self.sessions);
+            bail!("{came} of {wanted} came to {sessions} sessions, of which {lost} were lost; the first by {first:?}");
         }
         Ok(())
     }
@@ -150,15 +162,15 @@ async fn listen(mut socket: Socket, counts: Arc<Counts>, tell: Arc<watch::Sender
                     counts.frames.fetch_add(1, Ordering::Relaxed);
                 }
                 Some(Ok(Message::Ping(_) | Message::Pong(_))) => continue,
-                _ => {
-                    counts.lost.fetch_add(1, Ordering::Relaxed);
+                how => {
+                    counts.lose(how);
                     tell.send_replace(());
                     return;
                 }
             },
             _ = beat.tick() => {
-                if socket.send(Message::text(r#"{"op":1,"d":null}"#)).await.is_err() {
-                    counts.lost.fetch_add(1, Ordering::Relaxed);
+                if let Err(error) = socket.send(Message::text(r#"{"op":1,"d":null}"#)).await {
+                    counts.lose(error);
                     return;
                 }
             }

@@ -146,11 +146,10 @@ pub fn run() -> anyhow::Result<()> {
                 }
             },
         );
-        measure::row(
+        measure::rates(
             &format!("fan-out, {sessions} sessions, {} B, deliveries/s", text.len()),
-            &measure::per_second(pair.ours),
-            &format!("{} (serialised each)", measure::per_second(pair.other)),
-            pair.ratio(),
+            pair,
+            "serialised each",
         );
     }
     Ok(())

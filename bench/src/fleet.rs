@@ -15,7 +15,7 @@ use cell_proto::v1::{
     Change, Channel, Committed, CreateHeadsRequest, Guild, GuildCreated, Head, Member, MemberPut, Role as GuildRole,
     SubmitRequest, User, UserCreated, UserGuildAdded,
 };
-use cell_runtime::{CancellationToken, Directory, DirectoryConfig, unix_ms};
+use cell_runtime::{CancellationToken, Directory, DirectoryConfig, RoleConfig, unix_ms};
 use cell_sandbox::server::{Options, Ready};
 use futures::{StreamExt, TryStreamExt};
 use tonic::transport::Channel as Wire;
@@ -26,7 +26,8 @@ pub const GUILD: i64 = 81_384_788_765_712_384;
 pub const PREFIX: &str = "/cellplane/fleet/";
 /// How long anything may take to start.
 pub const LIMIT: Duration = Duration::from_secs(120);
-const LOCAL: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+/// Where everything listens.
+pub const LOCAL: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
 /// Everything that runs in this process.
 pub struct Fleet {
@@ -74,63 +75,34 @@ impl Fleet {
         Ok(path)
     }
 
-    fn directory_config(&self, member_id: &str) -> anyhow::Result<DirectoryConfig> {
-        let state_dir = Some(self.folder(member_id)?);
-        Ok(DirectoryConfig { endpoints: vec![self.etcd.clone()], prefix: PREFIX.into(), state_dir })
+    fn role(&self, cell: &str, member_id: String) -> anyhow::Result<RoleConfig> {
+        let state_dir = Some(self.folder(&member_id)?);
+        Ok(role_config(
+            cell,
+            member_id,
+            DirectoryConfig { endpoints: vec![self.etcd.clone()], prefix: PREFIX.into(), state_dir },
+        ))
     }
 
     fn store(&self) -> anyhow::Result<()> {
-        let member_id = "main-store-0".to_owned();
-        let config = cell_store::Config {
-            storage_cell: "main".into(),
-            address: LOCAL,
-            listen_address: LOCAL,
-            grpc_port: 0,
-            admin_port: 0,
-            directory: self.directory_config(&member_id)?,
-            data_dir: self.folder("engine")?,
-            reserve_bytes: 0,
-            plaintext: false,
-            member_id,
-        };
+        let role = self.role("main", "main-store-0".into())?;
+        let config = cell_store::Config { role, data_dir: self.folder("engine")?, reserve_bytes: 0 };
         tokio::spawn(cell_store::run(config, self.stop.clone()));
         Ok(())
     }
 
     fn data(&self, cell: &str) -> anyhow::Result<()> {
-        let member_id = format!("{cell}-data-0");
-        let config = cell_data::Config {
-            cell: cell.to_owned(),
-            storage_cell: "main".into(),
-            address: LOCAL,
-            listen_address: LOCAL,
-            grpc_port: 0,
-            admin_port: 0,
-            directory: self.directory_config(&member_id)?,
-            plaintext: false,
-            member_id,
-        };
+        let config = cell_data::Config { role: self.role(cell, format!("{cell}-data-0"))?, storage_dir: None };
         tokio::spawn(cell_data::run(config, self.stop.clone()));
         Ok(())
     }
 
     fn guild(&self, cell: &str) -> anyhow::Result<()> {
-        let member_id = format!("{cell}-guild-0");
         let config = cell_guild::Config {
-            cell: cell.to_owned(),
-            storage_cell: "main".into(),
-            address: LOCAL,
-            listen_address: None,
-            grpc_port: 0,
-            admin_port: 0,
-            etcd_endpoints: vec![self.etcd.clone()],
-            etcd_prefix: PREFIX.into(),
-            state_dir: self.folder(&member_id)?,
-            plaintext: false,
+            role: self.role(cell, format!("{cell}-guild-0"))?,
             drain_grace: Duration::from_secs(1),
             guild_limit: cell_guild::Config::GUILD_LIMIT,
             limits: cell_guild::machine::Limits::default(),
-            member_id,
         };
         tokio::spawn(cell_guild::run(config, self.stop.clone()));
         Ok(())
@@ -187,6 +159,21 @@ impl Fleet {
         };
         futures::stream::iter(ids.clone()).map(enter).buffer_unordered(128).try_collect::<Vec<_>>().await?;
         Ok((ids, channel_id))
+    }
+}
+
+/// A role of the fleet, on any free ports.
+pub fn role_config(cell: &str, member_id: String, directory: DirectoryConfig) -> RoleConfig {
+    RoleConfig {
+        cell: cell.to_owned(),
+        storage_cell: "main".into(),
+        member_id,
+        address: LOCAL,
+        listen_address: LOCAL,
+        grpc_port: 0,
+        admin_port: 0,
+        directory,
+        plaintext: false,
     }
 }
 

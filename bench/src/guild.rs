@@ -133,12 +133,7 @@ pub fn run() -> anyhow::Result<()> {
                 }
             },
         );
-        measure::row(
-            &format!("guild loop, {gateways} gateways, events/s"),
-            &measure::per_second(pair.ours),
-            &format!("{} (encoded per link)", measure::per_second(pair.other)),
-            pair.ratio(),
-        );
+        measure::rates(&format!("guild loop, {gateways} gateways, events/s"), pair, "encoded per link");
     }
     Ok(())
 }

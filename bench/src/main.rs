@@ -7,8 +7,10 @@
 //! processor time are read from `/proc`: Linux only, and `ulimit -n` must exceed the number of sessions. `operator` runs the real operator
 //! over the sandbox's Kubernetes API.
 
+mod centrifugo;
 mod crowd;
 mod edits;
+mod engine;
 mod fanout;
 mod fleet;
 mod guild;
@@ -16,6 +18,7 @@ mod idle;
 mod kubelet;
 mod measure;
 mod process;
+mod reads;
 mod route;
 mod sockets;
 mod switch;
@@ -42,6 +45,9 @@ enum Benchmark {
         /// Websocket sessions.
         #[arg(long, default_value_t = 2_000)]
         sessions: usize,
+        /// The program of Centrifugo 6, measured too.
+        #[arg(long, value_name = "FILE")]
+        centrifugo: Option<std::path::PathBuf>,
     },
     /// Memory and processor time of an idle session in a real gateway: text against zlib-stream.
     Idle {
@@ -64,6 +70,13 @@ enum Benchmark {
         #[arg(long, default_value_t = 1_000)]
         guilds: usize,
     },
+    /// Message pages: many alike at once, other channels beside a hot one, pages over several buckets.
+    Reads,
+    /// The embedded engine: rows a second by writers, and opening after kill -9.
+    Engine,
+    /// What `engine` kills.
+    #[command(hide = true)]
+    EngineWriter(engine::Flags),
     /// The gateway that the other benchmarks measure.
     #[command(hide = true)]
     Gateway(process::Flags),
@@ -77,10 +90,13 @@ fn main() -> anyhow::Result<()> {
         Benchmark::Route => route::run(),
         Benchmark::Guild => guild::run(),
         Benchmark::Fanout => fanout::run(),
-        Benchmark::Sockets { sessions } => runtime.block_on(sockets::run(sessions)),
+        Benchmark::Sockets { sessions, centrifugo } => runtime.block_on(sockets::run(sessions, centrifugo.as_deref())),
         Benchmark::Idle { sessions } => runtime.block_on(idle::run(sessions)),
         Benchmark::Switch { sessions, moves } => runtime.block_on(switch::run(&sessions, moves)),
         Benchmark::Operator { guilds } => runtime.block_on(edits::run(guilds)),
+        Benchmark::Reads => runtime.block_on(reads::run()),
+        Benchmark::Engine => runtime.block_on(engine::run()),
+        Benchmark::EngineWriter(flags) => runtime.block_on(engine::write(flags)),
         Benchmark::Gateway(flags) => runtime.block_on(process::serve(flags)),
     }
 }

@@ -55,6 +55,11 @@ pub fn row(what: &str, ours: &str, other: &str, ratio: f64) {
     println!("{what:<58} {ours:>24} {other:>34} {ratio:>8.2}x");
 }
 
+/// Prints a pair of rates: ours, and its ablation's with the word for what that one does.
+pub fn rates(what: &str, pair: Pair, ablation: &str) {
+    row(what, &per_second(pair.ours), &format!("{} ({ablation})", per_second(pair.other)), pair.ratio());
+}
+
 /// Prints a row that has no peer.
 pub fn figure(what: &str, value: &str) {
     println!("{what:<58} {value:>24}");

@@ -1,7 +1,6 @@
 //! A gateway in a process of its own, so that its memory and processor time are nobody else's: this program again, with the hidden
 //! subcommand `gateway`. Rates that protect a public fleet are lifted; nothing else differs from the role as shipped.
 
-use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -9,15 +8,15 @@ use anyhow::{Context, bail};
 use bytes::Bytes;
 use cell_gateway::session::limits::StartLimits;
 use cell_gateway::{Config, Limits};
-use cell_runtime::CancellationToken;
 use cell_runtime::tokens::{Bearer, Identity, TokenKeys};
+use cell_runtime::{CancellationToken, DirectoryConfig};
 use http_body_util::{BodyExt, Full};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use tokio::process::{Child, Command};
 
-use crate::fleet::{Fleet, LIMIT, PREFIX};
+use crate::fleet::{Fleet, LIMIT, LOCAL, PREFIX, role_config};
 
 const KEY: [u8; 32] = [9; 32];
 
@@ -36,7 +35,6 @@ pub struct Flags {
 
 /// Serves until the parent ends it.
 pub async fn serve(flags: Flags) -> anyhow::Result<()> {
-    let local = IpAddr::V4(Ipv4Addr::LOCALHOST);
     let keys = flags.folder.join("keys");
     std::fs::create_dir_all(&keys)?;
     std::fs::write(keys.join("current"), KEY)?;
@@ -46,21 +44,13 @@ pub async fn serve(flags: Flags) -> anyhow::Result<()> {
         starts: StartLimits { daily: 1_000_000, max_concurrency: 16, burst: 1_000_000 },
         ..Limits::standard()
     };
+    let directory =
+        DirectoryConfig { endpoints: vec![flags.etcd], prefix: PREFIX.into(), state_dir: Some(flags.folder) };
     let config = Config {
-        member_id: format!("{}-gateway-0", flags.cell),
-        cell: flags.cell,
-        storage_cell: "main".into(),
-        address: local,
-        listen_address: local,
-        grpc_port: 0,
-        admin_port: 0,
+        role: role_config(&flags.cell, format!("{}-gateway-0", flags.cell), directory),
         http_port: flags.http_port,
-        public_url: format!("http://{local}:{}", flags.http_port),
+        public_url: format!("http://{LOCAL}:{}", flags.http_port),
         token_keys_dir: keys,
-        etcd_endpoints: vec![flags.etcd],
-        etcd_prefix: PREFIX.into(),
-        state_dir: flags.folder,
-        plaintext: false,
         grace: Duration::from_secs(1),
         limits,
     };

@@ -1,34 +1,49 @@
 //! Fan-out over real sockets: messages sent through REST, committed by real roles, delivered to websocket sessions of one gateway process.
 //! The figure is deliveries for a second of the gateway's own processor time, which a busy machine stretches less than wall time; the peer
-//! is the same gateway with a compression context for each connection.
+//! is the same gateway with a compression context for each connection and, where its program is given, Centrifugo.
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
+use crate::centrifugo;
 use crate::crowd::{Beats, Crowd};
 use crate::fleet::Fleet;
 use crate::measure;
 use crate::process::{Gateway, token};
 
-const MESSAGES: u32 = 30;
+/// Messages that are counted, after one that is not.
+pub const MESSAGES: u32 = 30;
 
-/// What one gateway did.
-struct Delivered {
-    each: Duration,
+/// What one server did.
+pub struct Delivered {
+    /// Its processor time for one delivery.
+    pub each: Duration,
     /// Until the last session had it, of one message.
-    took: Vec<Duration>,
-    payload: u64,
+    pub took: Vec<Duration>,
+    /// Mean bytes of a payload.
+    pub payload: u64,
 }
 
-pub async fn run(sessions: usize) -> anyhow::Result<()> {
+pub async fn run(sessions: usize, centrifugo: Option<&Path>) -> anyhow::Result<()> {
     let fleet = Fleet::start(&["a"]).await?;
     let (users, channel_id) = fleet.populate("a", sessions).await?;
     let plain = deliver(&fleet, &users, channel_id, false).await?;
     let compressed = deliver(&fleet, &users, channel_id, true).await?;
+    beside(sessions, &plain, &compressed, "zlib-stream");
+    if let Some(program) = centrifugo {
+        // Not beside our fleet: it would share the processor with it.
+        drop(fleet);
+        beside(sessions, &plain, &centrifugo::deliver(program, sessions, plain.payload).await?, "Centrifugo");
+    }
+    Ok(())
+}
+
+fn beside(sessions: usize, plain: &Delivered, other: &Delivered, name: &str) {
     measure::row(
         &format!("sockets, {sessions}, {} B, deliveries/CPU-s", plain.payload),
         &measure::per_second(plain.each),
-        &format!("{} (zlib-stream, {} B)", measure::per_second(compressed.each), compressed.payload),
-        compressed.each.as_secs_f64() / plain.each.as_secs_f64(),
+        &format!("{} ({name}, {} B)", measure::per_second(other.each), other.payload),
+        other.each.as_secs_f64() / plain.each.as_secs_f64(),
     );
     let quantiles = |took: &[Duration]| {
         format!("{:.0}/{:.0} ms", millis(measure::quantile(took, 50)), millis(measure::quantile(took, 99)))
@@ -36,10 +51,9 @@ pub async fn run(sessions: usize) -> anyhow::Result<()> {
     measure::row(
         &format!("sockets, {sessions}, send to last session, p50/p99"),
         &quantiles(&plain.took),
-        &format!("{} (zlib-stream)", quantiles(&compressed.took)),
-        millis(measure::quantile(&compressed.took, 50)) / millis(measure::quantile(&plain.took, 50)),
+        &format!("{} ({name})", quantiles(&other.took)),
+        millis(measure::quantile(&other.took, 50)) / millis(measure::quantile(&plain.took, 50)),
     );
-    Ok(())
 }
 
 fn millis(time: Duration) -> f64 {

@@ -82,6 +82,7 @@ impl Mover {
             run_id: run_id.clone(),
             data_address: self.addresses[from][0].clone(),
             bucket_log: Unit::bucket(GUILD).log(),
+            term: 0,
         };
         let target = &mut self.guild[to];
         until_done("warm", async || {
@@ -130,7 +131,7 @@ impl Mover {
             .await?;
         }
         for node in &mut self.guild {
-            node.forget(ForgetRequest { guild_id: GUILD, run_id: run_id.into() }).await?;
+            node.forget(ForgetRequest { guild_id: GUILD, run_id: run_id.into(), ..ForgetRequest::default() }).await?;
         }
         self.at = to;
         Ok(reply.held_us)

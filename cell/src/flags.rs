@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::ensure;
-use cell_runtime::DirectoryConfig;
 use cell_runtime::telemetry::LogFormat;
+use cell_runtime::{DirectoryConfig, RoleConfig};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 /// One process of a cell.
@@ -34,6 +34,14 @@ impl Arguments {
             Format::Text => LogFormat::Text,
         }
     }
+
+    /// What is logged where `RUST_LOG` says nothing. A run at a terminal has its own words for what goes well.
+    pub fn log_level(&self) -> &'static str {
+        match self.role {
+            Role::Migrate(crate::migrate::Migrate::Run(_)) => "warn",
+            _ => "info",
+        }
+    }
 }
 
 #[derive(Subcommand)]
@@ -46,6 +54,9 @@ pub enum Role {
     Data(DataFlags),
     /// The embedded engine of a StorageCell.
     Store(StoreFlags),
+    /// Probes and migrations of StorageCells.
+    #[command(subcommand)]
+    Migrate(crate::migrate::Migrate),
 }
 
 /// What every role is told.
@@ -100,16 +111,24 @@ impl Common {
         Ok(())
     }
 
-    fn listen(&self) -> IpAddr {
-        self.listen_address.unwrap_or(self.address)
-    }
-
-    fn directory(&self) -> DirectoryConfig {
-        DirectoryConfig {
-            endpoints: self.etcd_endpoints.clone(),
-            prefix: self.etcd_prefix.clone(),
-            state_dir: Some(self.state_dir.clone()),
-        }
+    /// What the role is told; `cell` is the one it serves.
+    fn role(self, cell: String) -> anyhow::Result<RoleConfig> {
+        self.check()?;
+        Ok(RoleConfig {
+            cell,
+            storage_cell: self.storage_cell,
+            member_id: self.member_id,
+            address: self.address,
+            listen_address: self.listen_address.unwrap_or(self.address),
+            grpc_port: self.grpc_port,
+            admin_port: self.admin_port,
+            directory: DirectoryConfig {
+                endpoints: self.etcd_endpoints,
+                prefix: self.etcd_prefix,
+                state_dir: Some(self.state_dir),
+            },
+            plaintext: self.plaintext,
+        })
     }
 }
 
@@ -143,27 +162,16 @@ pub struct GatewayFlags {
 impl GatewayFlags {
     /// What the role takes.
     pub fn config(self) -> anyhow::Result<cell_gateway::Config> {
-        self.common.check()?;
         let url = &self.public_url;
         ensure!(url.starts_with("http://") || url.starts_with("https://"), "--public-url {url:?} is not an http URL");
         let mut limits = cell_gateway::Limits::standard();
         limits.rest_global_per_second = self.rest_global_per_second.max(1);
         limits.rest_messages_per_5s = self.rest_messages_per_5s.max(1);
         Ok(cell_gateway::Config {
-            listen_address: self.common.listen(),
-            cell: self.cell,
-            storage_cell: self.common.storage_cell,
-            member_id: self.common.member_id,
-            address: self.common.address,
-            grpc_port: self.common.grpc_port,
-            admin_port: self.common.admin_port,
+            role: self.common.role(self.cell)?,
             http_port: self.http_port,
             public_url: self.public_url,
             token_keys_dir: self.token_keys_dir,
-            etcd_endpoints: self.common.etcd_endpoints,
-            etcd_prefix: self.common.etcd_prefix,
-            state_dir: self.common.state_dir,
-            plaintext: self.common.plaintext,
             grace: Duration::from_secs(self.drain_grace_seconds),
             limits,
         })
@@ -185,20 +193,9 @@ pub struct GuildFlags {
 impl GuildFlags {
     /// What the role takes.
     pub fn config(self) -> anyhow::Result<cell_guild::Config> {
-        self.common.check()?;
         ensure!(self.guild_limit > 0, "--guild-limit must be at least 1");
         Ok(cell_guild::Config {
-            cell: self.cell,
-            storage_cell: self.common.storage_cell,
-            member_id: self.common.member_id,
-            address: self.common.address,
-            listen_address: self.common.listen_address,
-            grpc_port: self.common.grpc_port,
-            admin_port: self.common.admin_port,
-            etcd_endpoints: self.common.etcd_endpoints,
-            etcd_prefix: self.common.etcd_prefix,
-            state_dir: self.common.state_dir,
-            plaintext: self.common.plaintext,
+            role: self.common.role(self.cell)?,
             drain_grace: cell_guild::Config::DRAIN_GRACE,
             guild_limit: self.guild_limit,
             limits: cell_guild::machine::Limits::default(),
@@ -213,23 +210,15 @@ pub struct DataFlags {
     cell: String,
     #[command(flatten)]
     common: Common,
+    /// Folder with one file for each CQL StorageCell, `<name>.json`; all others are found by the directory.
+    #[arg(long)]
+    storage_dir: Option<PathBuf>,
 }
 
 impl DataFlags {
     /// What the role takes.
     pub fn config(self) -> anyhow::Result<cell_data::Config> {
-        self.common.check()?;
-        Ok(cell_data::Config {
-            listen_address: self.common.listen(),
-            directory: self.common.directory(),
-            cell: self.cell,
-            storage_cell: self.common.storage_cell,
-            member_id: self.common.member_id,
-            address: self.common.address,
-            grpc_port: self.common.grpc_port,
-            admin_port: self.common.admin_port,
-            plaintext: self.common.plaintext,
-        })
+        Ok(cell_data::Config { role: self.common.role(self.cell)?, storage_dir: self.storage_dir })
     }
 }
 
@@ -248,18 +237,11 @@ pub struct StoreFlags {
 impl StoreFlags {
     /// What the role takes.
     pub fn config(self) -> anyhow::Result<cell_store::Config> {
-        self.common.check()?;
+        let cell = self.common.storage_cell.clone();
         Ok(cell_store::Config {
-            listen_address: self.common.listen(),
-            directory: self.common.directory(),
-            storage_cell: self.common.storage_cell,
-            member_id: self.common.member_id,
-            address: self.common.address,
-            grpc_port: self.common.grpc_port,
-            admin_port: self.common.admin_port,
+            role: self.common.role(cell)?,
             data_dir: self.data_dir,
             reserve_bytes: self.reserve_bytes,
-            plaintext: self.common.plaintext,
         })
     }
 }

@@ -1,6 +1,8 @@
 //! The one binary of a cell's roles: parses flags, starts telemetry, runs the role until SIGTERM. It decides nothing.
 
 mod flags;
+mod migrate;
+mod migrate_place;
 
 use std::process::ExitCode;
 
@@ -12,7 +14,7 @@ use crate::flags::{Arguments, Role};
 fn main() -> ExitCode {
     telemetry::install_tls_provider();
     let arguments = Arguments::parse();
-    telemetry::init(arguments.log_format());
+    telemetry::init_at(arguments.log_format(), arguments.log_level());
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
@@ -21,7 +23,7 @@ fn main() -> ExitCode {
         }
     };
     match runtime.block_on(run(arguments)) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(error) => {
             tracing::error!(error = format!("{error:#}"), "the role failed");
             ExitCode::FAILURE
@@ -29,7 +31,7 @@ fn main() -> ExitCode {
     }
 }
 
-async fn run(arguments: Arguments) -> anyhow::Result<()> {
+async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     let shutdown = CancellationToken::new();
     tokio::spawn(telemetry::cancel_on_signal(shutdown.clone()));
     match arguments.role {
@@ -37,6 +39,7 @@ async fn run(arguments: Arguments) -> anyhow::Result<()> {
         Role::Guild(flags) => cell_guild::run(flags.config()?, shutdown).await?,
         Role::Data(flags) => cell_data::run(flags.config()?, shutdown).await?,
         Role::Store(flags) => cell_store::run(flags.config()?, shutdown).await?,
+        Role::Migrate(command) => return migrate::run(command, shutdown).await,
     }
-    Ok(())
+    Ok(ExitCode::SUCCESS)
 }

@@ -73,12 +73,20 @@ pub enum Command {
     /// Take cells out of use and back
     #[command(subcommand)]
     Cell(commands::cell::CellCommand),
+    /// Look at databases and what they need
+    #[command(subcommand)]
+    Storage(commands::storage::StorageCommand),
+    /// Bring data to another StorageCell under live traffic, and back
+    #[command(subcommand)]
+    Migration(commands::migration::MigrationCommand),
     /// Pause and resume what the operator starts by itself
     #[command(subcommand)]
     Automation(commands::automation::AutomationCommand),
     /// Issue tokens for bots and users
     #[command(subcommand)]
     Token(commands::token::TokenCommand),
+    /// Copy CQL tables from one cluster to another, verify and mend the copy; needs no Kubernetes
+    Migrate(commands::migrate::MigrateArgs),
     /// A whole fleet on this machine
     #[command(subcommand)]
     Sandbox(commands::sandbox::SandboxCommand),

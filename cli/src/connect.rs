@@ -204,6 +204,10 @@ pub fn from_api(error: cell_api::ClientError) -> CommandError {
     match error {
         cell_api::ClientError::Problem(problem) if (400..500).contains(&problem.status) && problem.status != 404 => {
             let (field, reason) = match problem.errors.first() {
+                // The detail often is the fault again, with its field in front.
+                Some(fault) if problem.detail.contains(&fault.message) => {
+                    (fault.field.clone(), format!("{} ({})", fault.message, problem.reason))
+                }
                 Some(fault) => {
                     (fault.field.clone(), format!("{} ({}: {})", fault.message, problem.reason, problem.detail))
                 }
@@ -211,6 +215,10 @@ pub fn from_api(error: cell_api::ClientError) -> CommandError {
             };
             CommandError::refused(field, reason, problem.next.unwrap_or_default())
         }
+        cell_api::ClientError::Problem(problem) if problem.status == 404 => CommandError::Ended {
+            message: format!("{}: {}", problem.reason, problem.detail),
+            next: problem.next.unwrap_or_default(),
+        },
         cell_api::ClientError::Deadline { .. } => CommandError::TimedOut {
             waited_for: "the control-plane API".to_owned(),
             blocked_by: error.to_string(),
@@ -278,6 +286,14 @@ mod tests {
     }
 
     #[test]
+    fn a_fault_of_a_field_is_said_once() {
+        let problem =
+            cell_api::Problem::new(400, "Invalid", "invalid", "guildId: a decimal id").field("guildId", "a decimal id");
+        let error = from_api(cell_api::ClientError::Problem(Box::new(problem)));
+        assert_eq!(error.report(), "refused: guildId: a decimal id (Invalid)");
+    }
+
+    #[test]
     fn what_the_api_refuses_exits_3_and_what_it_lacks_exits_1() {
         let problem = |status| {
             let problem = cell_api::Problem::new(status, "UnitBusy", "refused", "run 7 holds g5").next("cellctl x");
@@ -286,6 +302,7 @@ mod tests {
         assert_eq!(problem(409).exit().code(), 3);
         assert_eq!(problem(409).report(), "refused: UnitBusy: run 7 holds g5\n  next: cellctl x");
         assert_eq!(problem(404).exit().code(), 1);
+        assert_eq!(problem(404).report(), "error: UnitBusy: run 7 holds g5\n  next: cellctl x");
         assert_eq!(problem(503).exit().code(), 1);
         let kube = |code| {
             let status = kube::core::Status {

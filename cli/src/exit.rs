@@ -59,6 +59,18 @@ pub enum CommandError {
     /// Exit 3.
     #[error("{0}")]
     Refused(Refusal),
+    /// Exit 3: nothing was refused; something waits, or stands still.
+    #[error("{what}: {why}")]
+    Waiting {
+        /// It will not pass by itself.
+        stalled: bool,
+        /// What waits.
+        what: String,
+        /// For what.
+        why: String,
+        /// The command that helps.
+        next: String,
+    },
     /// Exit 4.
     #[error("timed out waiting for {waited_for}; blocked by: {blocked_by}")]
     TimedOut {
@@ -76,6 +88,14 @@ pub enum CommandError {
         done: String,
         /// What is not.
         left: String,
+        /// The command that helps.
+        next: String,
+    },
+    /// Exit 1, with the command that goes on.
+    #[error("{message}")]
+    Ended {
+        /// What came of it.
+        message: String,
         /// The command that helps.
         next: String,
     },
@@ -101,10 +121,10 @@ impl CommandError {
     pub fn exit(&self) -> Exit {
         match self {
             Self::Usage(_) => Exit::Usage,
-            Self::Refused(_) => Exit::Blocked,
+            Self::Refused(_) | Self::Waiting { .. } => Exit::Blocked,
             Self::TimedOut { .. } => Exit::TimedOut,
             Self::Partly { .. } => Exit::Partly,
-            Self::Failed(_) => Exit::Failed,
+            Self::Failed(_) | Self::Ended { .. } => Exit::Failed,
         }
     }
 
@@ -113,6 +133,8 @@ impl CommandError {
         let word = match self {
             Self::Usage(_) => "usage",
             Self::Refused(_) => "refused",
+            Self::Waiting { stalled: true, .. } => "blocked",
+            Self::Waiting { .. } => "waiting",
             _ => "error",
         };
         match self.next() {
@@ -124,7 +146,10 @@ impl CommandError {
     fn next(&self) -> Option<&str> {
         match self {
             Self::Refused(refusal) => Some(&refusal.next),
-            Self::TimedOut { next, .. } | Self::Partly { next, .. } => Some(next),
+            Self::TimedOut { next, .. }
+            | Self::Partly { next, .. }
+            | Self::Waiting { next, .. }
+            | Self::Ended { next, .. } => Some(next),
             Self::Usage(_) | Self::Failed(_) => None,
         }
     }
@@ -145,6 +170,15 @@ mod tests {
         let error = CommandError::refused("--to", "cell \"a\" is cordoned", "cellctl cell uncordon a");
         assert_eq!(error.exit(), Exit::Blocked);
         assert_eq!(error.report(), "refused: --to: cell \"a\" is cordoned\n  next: cellctl cell uncordon a");
+    }
+
+    #[test]
+    fn what_only_waits_is_not_called_refused() {
+        let waiting =
+            |stalled| CommandError::Waiting { stalled, what: "cell/a".into(), why: "w".into(), next: "n".into() };
+        assert_eq!(waiting(false).report(), "waiting: cell/a: w\n  next: n");
+        assert_eq!(waiting(true).report(), "blocked: cell/a: w\n  next: n");
+        assert_eq!(waiting(false).exit(), Exit::Blocked);
     }
 
     #[test]

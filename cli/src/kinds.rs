@@ -17,13 +17,16 @@ pub enum Kind {
     Moves,
     /// `storagecells`.
     StorageCells,
+    /// `storagemigrations`.
+    StorageMigrations,
     /// `pods`: those of the fleet.
     Pods,
 }
 
 impl Kind {
     /// Every kind.
-    pub const ALL: [Self; 6] = [Self::Fleets, Self::Cells, Self::Guilds, Self::Moves, Self::StorageCells, Self::Pods];
+    pub const ALL: [Self; 7] =
+        [Self::Fleets, Self::Cells, Self::Guilds, Self::Moves, Self::StorageCells, Self::StorageMigrations, Self::Pods];
 
     /// The plural, as in URLs.
     pub fn plural(self) -> &'static str {
@@ -33,6 +36,7 @@ impl Kind {
             Self::Guilds => "guilds",
             Self::Moves => "moves",
             Self::StorageCells => "storagecells",
+            Self::StorageMigrations => "storagemigrations",
             Self::Pods => "pods",
         }
     }
@@ -45,6 +49,7 @@ impl Kind {
             Self::Guilds => "Guild",
             Self::Moves => "Move",
             Self::StorageCells => "StorageCell",
+            Self::StorageMigrations => "StorageMigration",
             Self::Pods => "Pod",
         }
     }
@@ -56,6 +61,7 @@ impl Kind {
             Self::Guilds => "gld",
             Self::Moves => "mv",
             Self::StorageCells => "stc",
+            Self::StorageMigrations => "smg",
             Self::Pods => "po",
         }
     }
@@ -68,6 +74,7 @@ impl Kind {
             Self::Guilds => ApiResource::erase::<cell_crds::Guild>(&()),
             Self::Moves => ApiResource::erase::<cell_crds::Move>(&()),
             Self::StorageCells => ApiResource::erase::<cell_crds::StorageCell>(&()),
+            Self::StorageMigrations => ApiResource::erase::<cell_crds::StorageMigration>(&()),
             Self::Pods => ApiResource::erase::<Pod>(&()),
         }
     }

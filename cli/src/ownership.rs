@@ -6,6 +6,9 @@ use serde_json::{Value, json};
 /// Our field manager.
 pub const MANAGER: &str = "cellctl";
 
+/// Managers of what the control-plane API made for somebody who asked it to: theirs to change again.
+const API_MANAGERS: &str = "cellplane-operator/api-";
+
 /// A change to one field of one object's spec.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Edit {
@@ -26,7 +29,8 @@ pub fn other_managers(object: &Value, field: &str) -> Vec<String> {
         let manager = entry["manager"].as_str().unwrap_or("unknown");
         let owns = entry["subresource"].as_str().unwrap_or_default().is_empty()
             && !entry["fieldsV1"]["f:spec"][format!("f:{field}")].is_null();
-        if owns && manager != MANAGER && !managers.iter().any(|known| known == manager) {
+        let ours = manager == MANAGER || manager.starts_with(API_MANAGERS);
+        if owns && !ours && !managers.iter().any(|known| known == manager) {
             managers.push(manager.to_owned());
         }
     }

@@ -30,6 +30,7 @@ struct Served {
     asked: Asked,
     script: Script,
     base: String,
+    entry: String,
 }
 
 impl Fake {
@@ -40,6 +41,11 @@ impl Fake {
 
     /// The same with another control-plane address in the Fleet's status.
     fn serve_fleet(script: Script, control_plane: Option<&str>) -> Self {
+        Self::serve_at(script, control_plane, None)
+    }
+
+    /// The same with another entry, too.
+    fn serve_at(script: Script, control_plane: Option<&str>, entry: Option<&str>) -> Self {
         let runtime = tokio::runtime::Runtime::new().unwrap();
         let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).unwrap();
         let address: SocketAddr = listener.local_addr().unwrap();
@@ -48,6 +54,7 @@ impl Fake {
             asked: Arc::clone(&asked),
             script,
             base: control_plane.map_or_else(|| format!("http://{address}"), str::to_owned),
+            entry: entry.map_or_else(|| format!("http://{address}"), str::to_owned),
         };
         let router = Router::new().fallback(answer).with_state(served);
         runtime.spawn(async move { axum::serve(listener, router).await });
@@ -78,6 +85,9 @@ async fn answer(State(served): State<Served>, request: Request) -> Response {
     let body: Value = serde_json::from_slice(&bytes).unwrap_or_default();
     let path = parts.uri.path().to_owned();
     served.asked.lock().unwrap().push((parts.method.clone(), path.clone(), body.clone()));
+    if path == "/api/v10/gateway" {
+        return Json(json!({"url": "ws://x"})).into_response();
+    }
     if parts.headers.get("authorization").is_none_or(|value| value != "Bearer secret") {
         return StatusCode::UNAUTHORIZED.into_response();
     }
@@ -85,7 +95,9 @@ async fn answer(State(served): State<Served>, request: Request) -> Response {
         let fleet = json!({"apiVersion": "cellplane.dev/v1alpha1", "kind": "Fleet", "metadata": {"name": "main"},
             "spec": {"etcd": {"endpoints": ["e:1"], "prefix": "/p/"}, "entry": {"host": "h", "port": 1},
                 "image": {"cell": "i"}, "bootstrapCells": ["a"]},
-            "status": {"controlPlaneAddress": served.base}});
+            "status": {"controlPlaneAddress": served.base, "entryUrl": served.entry, "observedGeneration": 1,
+                "conditions": [{"type": "Ready", "status": "True", "reason": "AsDesired", "message": "m",
+                    "lastTransitionTime": "2026-01-01T00:00:00Z"}]}});
         return Json(
             json!({"apiVersion": "cellplane.dev/v1alpha1", "kind": "FleetList", "metadata": {}, "items": [fleet]}),
         )
@@ -165,6 +177,12 @@ fn a_sandbox_that_is_not_there_is_said_to_be_absent() {
     assert_eq!(code(&output), 3);
     assert!(stderr(&output).contains("there is no sandbox"), "{}", stderr(&output));
     assert_eq!(code(&cellctl("sandbox kubeconfig", &[])), 3);
+    for line in
+        ["sandbox backup /tmp/nowhere/b", "sandbox faults list", "sandbox faults start", "sandbox faults add cut"]
+    {
+        assert_eq!(code(&cellctl(line, &[])), 3, "{line}");
+    }
+    assert_eq!(code(&cellctl("sandbox faults add", &[])), 2, "a rule is needed");
     let output = cellctl("sandbox down -o json", &[]);
     assert_eq!((code(&output), stdout(&output).contains("absent")), (0, true));
 }
@@ -197,6 +215,18 @@ fn run(result: Value) -> Value {
         "reason": "Waiting", "message": "guild node b-guild-0 does not answer", "blockedBy": "guild node b-guild-0"})
 }
 
+/// A run whose undo somebody asked for.
+fn asked(result: &str) -> Value {
+    let mut run = run(result.into());
+    run["reason"] = result.into();
+    run
+}
+
+fn missing() -> Value {
+    let detail = "guild 404: its bucket b0001 in cell a has no such guild; check the id";
+    serde_json::to_value(cell_api::Problem::new(404, "GuildNotFound", "guild not found", detail)).unwrap()
+}
+
 fn problem(reason: &str, detail: &str) -> Value {
     let problem = cell_api::Problem::new(409, reason, "refused", detail).next("cellctl guild move plan 5 --to b");
     serde_json::to_value(problem).unwrap()
@@ -211,6 +241,9 @@ fn moves(method: &Method, path: &str, body: &Value, _base: &str) -> Option<(Stat
         ("GET", "/v1/moves/m-1") => Some((StatusCode::OK, run(Value::Null))),
         ("GET", "/v1/moves/m-done") => Some((StatusCode::OK, run("Completed".into()))),
         ("GET", "/v1/moves/m-undone") => Some((StatusCode::OK, run("Aborted".into()))),
+        ("GET", "/v1/moves/m-aborted") => Some((StatusCode::OK, asked("Aborted"))),
+        ("GET", "/v1/moves/m-back") => Some((StatusCode::OK, asked("RolledBack"))),
+        ("GET", "/v1/guilds/404/location") => Some((StatusCode::NOT_FOUND, missing())),
         _ => None,
     }
 }
@@ -259,13 +292,128 @@ fn without_a_hash_nothing_starts_unconfirmed() {
 fn watching_ends_as_the_run_does_or_at_its_timeout() {
     let fake = Fake::serve(moves);
     assert_eq!(code(&fake.run("guild move watch m-done")), 0);
-    assert_eq!(code(&fake.run("guild move watch m-undone")), 1);
+    assert_eq!(code(&fake.run("guild move watch m-undone")), 1, "it undid itself");
+    for name in ["m-aborted", "m-back"] {
+        let output = fake.run(&format!("guild move watch {name}"));
+        assert_eq!(code(&output), 0, "{}", stderr(&output));
+        assert!(stderr(&output).contains("was undone, as asked"), "{}", stderr(&output));
+    }
     assert_eq!(code(&fake.run("guild move watch m-absent")), 1);
     let output = fake.run("guild move watch m-1 --timeout 50ms");
     assert_eq!(code(&output), 4);
     assert!(stderr(&output).contains("blocked by: Warm: guild node b-guild-0"), "{}", stderr(&output));
 }
 
+#[test]
+fn an_interrupted_watch_says_that_the_move_goes_on_and_how_to_look_at_it_again() {
+    let fake = Fake::serve(moves);
+    let mut watch = Command::new(env!("CARGO_BIN_EXE_cellctl"));
+    watch.args(["guild", "move", "watch", "m-1"]).env_clear().env("HOME", fake.folder.path());
+    watch.env("KUBECONFIG", fake.folder.path().join("kubeconfig"));
+    let watch = watch.stderr(std::process::Stdio::piped()).stdout(std::process::Stdio::piped()).spawn().unwrap();
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(30);
+    while fake.asked(&Method::GET, "/v1/moves/m-1").is_empty() {
+        assert!(std::time::Instant::now() < deadline, "it never asked for the move");
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    let pid = rustix::process::Pid::from_raw(i32::try_from(watch.id()).unwrap()).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    let output = watch.wait_with_output().unwrap();
+    assert_eq!((code(&output), stdout(&output).as_str()), (1, ""), "{}", stderr(&output));
+    let said = stderr(&output);
+    assert!(said.contains("move m-1 goes on") && said.contains("next: cellctl guild move watch m-1"), "{said}");
+}
+
+#[test]
+fn nobody_is_asked_to_confirm_what_cannot_be_done() {
+    let fake = Fake::serve(moves);
+    for verb in ["abort", "rollback"] {
+        let output = fake.run(&format!("guild move {verb} m-absent"));
+        assert_eq!(code(&output), 1, "{}", stderr(&output));
+        assert!(!stderr(&output).contains("confirm"), "{}", stderr(&output));
+        let output = fake.run(&format!("guild move {verb} m-done"));
+        assert_eq!(code(&output), 3);
+        assert!(stderr(&output).contains("has ended as Completed"), "{}", stderr(&output));
+        let output = fake.run(&format!("guild move {verb} m-1"));
+        assert_eq!(code(&output), 3, "one that runs needs the confirmation");
+        assert!(stderr(&output).contains("--yes"), "{}", stderr(&output));
+    }
+}
+
+#[test]
+fn a_guild_that_does_not_exist_is_said_to_be_missing_by_its_reason() {
+    let output = Fake::serve(moves).run("locate 404");
+    assert_eq!((code(&output), stdout(&output).as_str()), (1, ""));
+    assert!(stderr(&output).starts_with("error: GuildNotFound: guild 404"), "{}", stderr(&output));
+}
+
+#[test]
+fn a_pause_says_what_it_stops_and_what_it_does_not() {
+    let help = stdout(&cellctl("automation pause --help", &[]));
+    assert!(help.contains("starts all the same") && help.contains("guild move start"), "{help}");
+    assert!(help.contains("waits") && help.contains("guild pin"), "{help}");
+}
+
+/// A fleet at work: its entry and its control-plane API are this very server.
+fn fleet_at_work(method: &Method, path: &str, _body: &Value, _base: &str) -> Option<(StatusCode, Value)> {
+    let list = |kind: &str, items: Value| {
+        let kind = format!("{kind}List");
+        json!({"apiVersion": "cellplane.dev/v1alpha1", "kind": kind, "metadata": {}, "items": items})
+    };
+    let cell = json!({"apiVersion": "cellplane.dev/v1alpha1", "kind": "Cell", "metadata": {"name": "a", "generation": 1},
+        "spec": {"storageCellRef": "main"}, "status": {"observedGeneration": 1, "blockedBy": "PodsNotReady: guild 1/2",
+            "conditions": [{"type": "Ready", "status": "False", "reason": "PodsNotReady"},
+                {"type": "Reconciling", "status": "True", "reason": "PodsNotReady"}]}});
+    let answer = match path.rsplit('/').next()? {
+        "cells" => list("Cell", json!([cell])),
+        "storagecells" => list("StorageCell", json!([])),
+        "guilds" => list("Guild", json!([])),
+        "moves" => list("Move", json!([])),
+        "automation" => json!({"paused": false}),
+        _ => return None,
+    };
+    (method == Method::GET).then_some((StatusCode::OK, answer))
+}
+
+#[test]
+fn status_calls_work_under_way_waiting_and_has_names_for_a_pipe() {
+    let fake = Fake::serve(fleet_at_work);
+    let output = fake.run("status");
+    assert_eq!(code(&output), 3, "{}", stderr(&output));
+    assert!(stderr(&output).starts_with("waiting: "), "{}", stderr(&output));
+    assert!(!stderr(&output).contains("refused"), "{}", stderr(&output));
+    let names = stdout(&fake.run("status -o name"));
+    assert_eq!(names, "fleet.cellplane.dev/main\ncell.cellplane.dev/a\n");
+}
+
+#[test]
+fn status_does_not_say_that_all_is_well_while_the_control_plane_does_not_answer() {
+    let fake = Fake::serve_fleet(fleet_at_work, Some("http://127.0.0.1:1"));
+    let output = fake.run("status -o json");
+    assert_eq!(code(&output), 3, "{}", stderr(&output));
+    let shown: Value = serde_json::from_str(&stdout(&output)).unwrap();
+    let blocked = shown["blockedBy"].as_array().unwrap();
+    assert!(blocked.iter().any(|one| one["resource"] == "fleet/control-plane"), "{shown}");
+}
+
+#[test]
+fn status_does_not_say_that_all_is_well_while_the_entry_does_not_answer() {
+    fn quiet(method: &Method, path: &str, body: &Value, base: &str) -> Option<(StatusCode, Value)> {
+        let (status, mut answer) = fleet_at_work(method, path, body, base)?;
+        if path.ends_with("/cells") {
+            answer["items"] = json!([]);
+        }
+        Some((status, answer))
+    }
+    let well = Fake::serve(quiet).run("status");
+    assert_eq!((code(&well), stderr(&well).as_str()), (0, ""), "{}", stdout(&well));
+    let output = Fake::serve_at(quiet, None, Some("http://127.0.0.1:1")).run("status");
+    assert_eq!(code(&output), 3, "{}", stdout(&output));
+    let said = stderr(&output);
+    assert!(said.starts_with("waiting: fleet/entry: http://127.0.0.1:1/api/v10/gateway does not answer"), "{said}");
+}
+
+const CELL: &str = "/apis/cellplane.dev/v1alpha1/namespaces/ns/cells/";
 const GUILD: &str = "/apis/cellplane.dev/v1alpha1/namespaces/ns/guilds/g-5";
 
 /// A guild whose placement GitOps owns.
@@ -274,7 +422,22 @@ fn owned_guild(method: &Method, path: &str, _body: &Value, _base: &str) -> Optio
         "metadata": {"name": "g-5", "namespace": "ns", "resourceVersion": "7", "managedFields": [
             {"manager": "argocd", "operation": "Apply", "fieldsV1": {"f:spec": {"f:placement": {"f:cell": {}}}}}]},
         "spec": {"guildId": "5", "placement": {"cell": "a"}}});
+    if method == Method::GET && ["a", "b"].map(|name| format!("{CELL}{name}")).contains(&path.to_owned()) {
+        let cell = json!({"apiVersion": "cellplane.dev/v1alpha1", "kind": "Cell",
+            "metadata": {"name": path.rsplit('/').next()?, "namespace": "ns"}, "spec": {"storageCellRef": "main"}});
+        return Some((StatusCode::OK, cell));
+    }
     (path == GUILD && (method == Method::GET || method == Method::PATCH)).then_some((StatusCode::OK, guild))
+}
+
+#[test]
+fn a_guild_is_not_pinned_to_a_cell_that_is_not_there() {
+    let fake = Fake::serve(owned_guild);
+    let output = fake.run("guild pin 5 --cell nope --override --yes");
+    assert_eq!((code(&output), stdout(&output).as_str()), (3, ""), "{}", stderr(&output));
+    let said = stderr(&output);
+    assert!(said.contains("--cell: there is no Cell \"nope\"") && said.contains("next: cellctl get cells"), "{said}");
+    assert!(fake.asked(&Method::PATCH, GUILD).is_empty());
 }
 
 #[test]
@@ -355,4 +518,15 @@ fn a_release_merges_a_guild_that_has_a_log_of_its_own_in_its_buckets_cell() {
     let released = in_bucket.run("guild release 5");
     assert_eq!(code(&released), 0, "{}", stderr(&released));
     assert!(in_bucket.asked(&Method::POST, "/v1/moves").is_empty(), "there is nothing to do");
+}
+
+#[test]
+fn a_file_limit_that_is_too_low_is_said_before_anything_is_started() {
+    let home = tempfile::tempdir().unwrap();
+    let script = format!("ulimit -n 256 && exec {} sandbox up --no-build", env!("CARGO_BIN_EXE_cellctl"));
+    let output = Command::new("sh").args(["-c", &script]).env_clear().env("HOME", home.path()).output().unwrap();
+    assert_eq!((code(&output), stdout(&output).as_str()), (3, ""), "{}", stderr(&output));
+    let said = stderr(&output);
+    assert!(said.contains("may open 256 files, a sandbox needs 1024") && said.contains("next: raise"), "{said}");
+    assert!(!home.path().join(".local").exists(), "nothing was made");
 }

@@ -22,6 +22,7 @@ use serde::{Deserialize, Serialize};
     selectable = ".spec.storageCellRef",
     doc = "A cell: gateways, guild nodes and data services on one StorageCell.",
     validation = Rule::new("self.metadata.name.size() <= 40").message("metadata.name must have at most 40 characters, so that the names of its objects stay legal").reason(Reason::FieldValueInvalid),
+    validation = Rule::new("self.spec.storageCellRef == oldSelf.spec.storageCellRef || (has(self.status) && has(self.status.storage) && self.spec.storageCellRef == self.status.storage.serving)").message("storageCellRef cannot change here: it takes a StorageMigration, and follows status.storage.serving after it").reason(Reason::FieldValueInvalid),
     printcolumn(name = "Ready", type_ = "string", json_path = ".status.conditions[?(@.type==\"Ready\")].status"),
     printcolumn(name = "Reason", type_ = "string", json_path = ".status.conditions[?(@.type==\"Ready\")].reason"),
     printcolumn(name = "Availability", type_ = "string", json_path = ".spec.availability"),
@@ -35,9 +36,9 @@ pub struct CellSpec {
     /// Replicas and resources of each role.
     #[serde(default)]
     pub roles: Roles,
-    /// Name of the StorageCell that holds this cell's data. A cell changes it only by a StorageMigration.
-    #[schemars(length(min = 1, max = 40))]
-    #[x_kube(validation = Rule::new("self == oldSelf").message("storageCellRef cannot change here: it takes a StorageMigration").reason(Reason::FieldValueInvalid))]
+    /// Name of the StorageCell that holds this cell's data. A cell changes it only by a
+    /// StorageMigration; after one, it may be set to what `status.storage.serving` names.
+    #[schemars(length(min = 1, max = 40), regex(pattern = r"^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$"))]
     pub storage_cell_ref: String,
     /// VoiceRegions whose SFUs this cell uses. Not supported yet: the cell is Stalled when it is set.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -179,6 +180,10 @@ pub struct CellStatus {
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq, Default)]
 #[serde(rename_all = "camelCase")]
 pub struct CellStorage {
-    /// Name of the StorageCell that serves.
+    /// Name of the StorageCell that serves. After a StorageMigration of everything this rules, whatever the spec says.
     pub serving: String,
+    /// StorageCells that units of this cell were carried to one by one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 16))]
+    pub others: Vec<String>,
 }

@@ -93,6 +93,12 @@ reasons! {
     SameCell,
     /// No such guild is known.
     GuildNotFound,
+    /// A StorageCell that the resource needs is there and not usable.
+    StorageNotReady,
+    /// The StorageCell is being deleted and held; what is on it goes on.
+    StorageDeleting,
+    /// The cell was made for a guild that is elsewhere now: it has no unit, and nobody asks for it.
+    Empty,
     /// The step waits for a process that does not answer.
     Waiting,
     /// The deadline passed before the commit point: the move undoes itself.
@@ -101,8 +107,10 @@ reasons! {
     AbortRequested,
     /// Someone asked to roll back.
     RollbackRequested,
-    /// The run was undone before the commit point.
+    /// The run was undone before the commit point because somebody asked for it.
     Aborted,
+    /// The run could not be done and undid itself before the commit point.
+    MoveFailed,
     /// The run was undone after the commit point.
     RolledBack,
     /// The run is complete.
@@ -115,6 +123,32 @@ reasons! {
     TooLateToRollback,
     /// A guild went over its promotion threshold for the hold time.
     Hot,
+    /// The database did not answer as it must; the message says what to change.
+    ProbeFailed,
+    /// The database is being probed.
+    Probing,
+    /// Kubernetes does not serve a kind that another operator brings.
+    OperatorMissing,
+    /// A StorageMigration is under way.
+    Migrating,
+    /// The run has come as far as `targetStage` lets it.
+    TargetStageReached,
+    /// Nothing new is begun while the throttle says so.
+    MigrationPaused,
+    /// Both sides differ after a repair.
+    ReceiptDirty,
+    /// A receipt is too old, or was given before something changed.
+    ReceiptStale,
+    /// Shadow reads differ by more than is allowed.
+    ShadowMismatch,
+    /// Too few shadow reads were compared.
+    ShadowSamplesMissing,
+    /// The copies are behind.
+    CopyBehind,
+    /// The side that serves is dead, and entries may be lost.
+    LossNotAccepted,
+    /// A StorageMigration decided where the data is; the spec names another StorageCell.
+    StorageRefOutdated,
     /// An API request failed and is retried.
     RequestFailed,
     /// The resource is being deleted.

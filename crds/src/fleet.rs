@@ -44,7 +44,10 @@ pub struct FleetSpec {
     pub token_keys_ref: Option<String>,
     /// Names of the cells that share the 4096 buckets once, when all of them are Ready, by weight. Later cells get units only by
     /// Moves.
-    #[schemars(length(min = 1, max = 64), inner(length(min = 1, max = 40)))]
+    #[schemars(
+        length(min = 1, max = 64),
+        inner(length(min = 1, max = 40), regex(pattern = r"^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$"))
+    )]
     #[x_kube(validation = Rule::new("self == oldSelf").message("bootstrapCells cannot change: the buckets were shared once; use Moves").reason(Reason::FieldValueInvalid))]
     pub bootstrap_cells: Vec<String>,
     /// The shape of the cells that promotion and `guild dedicate` make.

@@ -33,6 +33,7 @@ use crate::cell::Roles;
 pub struct GuildSpec {
     /// The guild's id, a decimal Snowflake.
     #[schemars(length(min = 1, max = 19), regex(pattern = r"^[1-9][0-9]{0,18}$"))]
+    #[x_kube(validation = Rule::new("self.size() < 19 || self <= '9223372036854775807'").message("guildId must be at most 9223372036854775807").reason(Reason::FieldValueInvalid))]
     #[x_kube(validation = Rule::new("self == oldSelf").message("guildId cannot change").reason(Reason::FieldValueInvalid))]
     pub guild_id: String,
     /// Where the guild should live. Empty: where its bucket lives.
@@ -57,7 +58,7 @@ pub struct GuildSpec {
 pub struct Placement {
     /// A cell by name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = 40))]
+    #[schemars(length(min = 1, max = 40), regex(pattern = r"^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$"))]
     pub cell: Option<String>,
     /// A cell of its own, `<guild>-cell`, made by the operator on the StorageCell where the guild is.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -7,6 +7,7 @@ pub mod fleet;
 pub mod guild;
 pub mod moves;
 pub mod storage_cell;
+pub mod storage_migration;
 
 pub use cell::{Availability, Cell, CellSpec, CellStatus, EvacuationPolicy, RoleSpec, Roles};
 pub use condition::{ConditionType, Reason};
@@ -14,7 +15,12 @@ pub use fleet::{DedicatedTemplate, EntrySpec, EtcdSpec, Fleet, FleetSpec, FleetS
 pub use guild::{Dedicated, Guild, GuildLimits, GuildSpec, GuildStatus, Hotness, Placement, Promotion};
 pub use moves::{Move, MoveCause, MoveResult, MoveSpec, MoveStatus, RollbackReadiness};
 pub use storage_cell::{
-    DeletionPolicy, EmbeddedSpec, Engine, ExternalSpec, StorageCell, StorageCellSpec, StorageCellStatus,
+    Consistency, DeletionPolicy, EmbeddedSpec, Engine, ExternalSpec, ManagedSpec, StorageCell, StorageCellSpec,
+    StorageCellStatus, TlsSpec,
+};
+pub use storage_migration::{
+    MigrationResult, MigrationScope, ShadowRead, StorageMigration, StorageMigrationSpec, StorageMigrationStatus,
+    TargetStage, Throttle, WorkersSpec,
 };
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -31,7 +37,7 @@ pub const FINALIZER: &str = "cellplane.dev/hold";
 
 /// All definitions, in the order they are installed.
 pub fn all() -> Vec<CustomResourceDefinition> {
-    vec![Fleet::crd(), StorageCell::crd(), Cell::crd(), Guild::crd(), Move::crd()]
+    vec![Fleet::crd(), StorageCell::crd(), Cell::crd(), Guild::crd(), Move::crd(), StorageMigration::crd()]
 }
 
 #[cfg(test)]

@@ -49,14 +49,15 @@ pub struct MoveSpec {
     /// A guild id; the guild is split out of its bucket first where it is still in it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 19), regex(pattern = r"^[1-9][0-9]{0,18}$"))]
+    #[x_kube(validation = Rule::new("self.size() < 19 || self <= '9223372036854775807'").message("guild must be at most 9223372036854775807").reason(Reason::FieldValueInvalid))]
     #[x_kube(validation = Rule::new("self == oldSelf").message("guild cannot change").reason(Reason::FieldValueInvalid))]
     pub guild: Option<String>,
     /// The cell that has it now.
-    #[schemars(length(min = 1, max = 40))]
+    #[schemars(length(min = 1, max = 40), regex(pattern = r"^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$"))]
     #[x_kube(validation = Rule::new("self == oldSelf").message("from cannot change").reason(Reason::FieldValueInvalid))]
     pub from: String,
     /// The cell that shall have it.
-    #[schemars(length(min = 1, max = 40))]
+    #[schemars(length(min = 1, max = 40), regex(pattern = r"^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$"))]
     #[x_kube(validation = Rule::new("self == oldSelf").message("to cannot change").reason(Reason::FieldValueInvalid))]
     pub to: String,
     /// Who wants it.
@@ -112,6 +113,8 @@ pub enum MoveCause {
     Promotion,
     /// A Guild's release back to its bucket.
     Release,
+    /// The operator, for an unfinished run whose Move was removed: undone before its commit point, finished after it.
+    Orphaned,
 }
 
 /// How a Move ended.
@@ -142,10 +145,12 @@ pub enum RollbackReadiness {
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq, Default)]
 #[serde(rename_all = "camelCase")]
 pub struct MoveStatus {
-    /// The generation that the conditions speak of.
+    /// The generation that was last looked at, and that the conditions speak of.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// `Ready`; `Reconciling` and `Stalled` while true.
+    /// `Ready`; `Reconciling` and `Stalled` while true. An ended Move is Ready when it did what was last asked of it: reason
+    /// `Completed`, or `Aborted` or `RolledBack` because `spec.abort` or `spec.rollback` asked for it. One that was refused, or that
+    /// undid itself (its deadline, a cell that refuses it), is not Ready and Stalled: it will not be tried again.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
     #[schemars(length(max = 8))]
@@ -162,7 +167,8 @@ pub struct MoveStatus {
     /// The last number that the target had when it was last asked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub watermark: Option<i64>,
-    /// How long commands were held at the switch, in microseconds.
+    /// How long commands were held at the switch, in microseconds. Empty before it, and when it is not known: the operator ended between
+    /// the switch and its answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held_microseconds: Option<i64>,
     /// Whether a rollback is possible now.
@@ -174,7 +180,7 @@ pub struct MoveStatus {
     /// What the run waits for; never empty while it waits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub blocked_by: Option<String>,
-    /// How it ended.
+    /// How it ended; `conditions` says whether that is what was asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<MoveResult>,
     /// When it ended.

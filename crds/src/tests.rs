@@ -81,6 +81,16 @@ fn an_abnormal_condition_is_present_only_while_true() {
 }
 
 #[test]
+fn a_reserve_is_read_as_bytes() {
+    let bytes = |text: &str| EmbeddedSpec { reserve: Some(text.to_owned()), ..EmbeddedSpec::default() }.reserve_bytes();
+    assert_eq!((bytes("64Mi"), bytes("1Gi"), bytes("2Ti")), (Some(64 << 20), Some(1 << 30), Some(2 << 40)));
+    for text in ["", "Mi", "64", "64Ki", "-1Mi", "é"] {
+        assert_eq!(bytes(text), None, "{text}");
+    }
+    assert_eq!(EmbeddedSpec::default().reserve_bytes(), None);
+}
+
+#[test]
 fn reasons_are_distinct_and_camel_case() {
     let labels: std::collections::HashSet<_> = Reason::ALL.iter().map(|reason| reason.label()).collect();
     assert_eq!(labels.len(), Reason::ALL.len());

@@ -1,7 +1,7 @@
 //! Server-side apply with a comparison before it: what is already as wanted is not written. It owns only the fields it sends.
 
 use k8s_openapi::NamespaceResourceScope;
-use kube::api::{Api, DeleteParams, Patch, PatchParams, Preconditions};
+use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, Preconditions};
 use kube::{Client, Resource, ResourceExt};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -82,6 +82,35 @@ impl Applier {
             .map_err(ReconcileError::request("apply", &kind, &name))
     }
 
+    /// The API of a kind that another operator brings.
+    pub fn dynamic(&self, resource: &ApiResource) -> Api<DynamicObject> {
+        Api::namespaced_with(self.client.clone(), &self.namespace, resource)
+    }
+
+    /// Whether the API server serves a kind that another operator brings.
+    ///
+    /// # Errors
+    /// [`ReconcileError::Request`].
+    pub async fn serves(&self, group_version: &str, plural: &str) -> Result<bool, ReconcileError> {
+        match self.client.list_api_group_resources(group_version).await {
+            Ok(list) => Ok(list.resources.iter().any(|resource| resource.name == plural)),
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(false),
+            Err(error) => Err(ReconcileError::request("look for", plural, group_version)(error)),
+        }
+    }
+
+    /// Makes the object as wanted where its kind is served; a cluster without the kind goes without it.
+    ///
+    /// # Errors
+    /// [`ReconcileError`].
+    pub async fn apply_if_served<K: Object>(&self, manager: &str, wanted: &K) -> Result<(), ReconcileError> {
+        let there = self.get::<K>(&wanted.name_any()).await?.is_some();
+        if there || self.serves(&K::api_version(&()), &K::plural(&())).await? {
+            self.apply(manager, wanted).await?;
+        }
+        Ok(())
+    }
+
     /// Sends a partial object under `manager`. The caller has compared.
     ///
     /// # Errors
@@ -151,11 +180,16 @@ impl Applier {
         }
     }
 
-    /// Sends a status. The caller has compared.
+    /// Sends a status. The caller has compared. Answers the object as it is now; none if it is gone, or another has its name.
     ///
     /// # Errors
     /// [`ReconcileError`].
-    pub async fn status<K: Object>(&self, manager: &str, object: &K, status: Value) -> Result<(), ReconcileError> {
+    pub async fn status<K: Object>(
+        &self,
+        manager: &str,
+        object: &K,
+        status: Value,
+    ) -> Result<Option<K>, ReconcileError> {
         let (kind, name) = (K::kind(&()), object.name_any());
         let body = json!({
             "apiVersion": K::api_version(&()),
@@ -165,11 +199,30 @@ impl Applier {
         });
         let params = PatchParams::apply(manager).force();
         match self.api::<K>().patch_status(&name, &params, &Patch::Apply(&body)).await {
-            Ok(_) => {
+            Ok(written) => {
                 self.metrics.wrote(&kind, "status");
-                Ok(())
+                Ok(Some(written))
             }
             // Deleted meanwhile, or another object of that name.
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
+            Err(error) => Err(ReconcileError::request("write status of", &kind, &name)(error)),
+        }
+    }
+
+    /// Takes fields out of a status that somebody else put there: an apply leaves alone what it never owned.
+    ///
+    /// # Errors
+    /// [`ReconcileError`].
+    pub async fn clear_status<K: Object>(&self, object: &K, fields: &[String]) -> Result<(), ReconcileError> {
+        let (kind, name) = (K::kind(&()), object.name_any());
+        let cleared: serde_json::Map<String, Value> = fields.iter().map(|field| (field.clone(), Value::Null)).collect();
+        let body = json!({"metadata": {"uid": object.uid()}, "status": cleared});
+        match self.api::<K>().patch_status(&name, &PatchParams::default(), &Patch::Merge(&body)).await {
+            Ok(_) => {
+                self.metrics.wrote(&kind, "status");
+                tracing::warn!(kind = %kind, name, ?fields, "status fields that somebody else had set were removed");
+                Ok(())
+            }
             Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
             Err(error) => Err(ReconcileError::request("write status of", &kind, &name)(error)),
         }

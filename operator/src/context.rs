@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use cell_crds::{Cell, Fleet, Guild, Move, StorageCell};
+use cell_crds::{Cell, Fleet, Guild, Move, StorageCell, StorageMigration};
 use kube::ResourceExt;
 use kube::core::DeserializeGuard;
 use kube::runtime::events::Recorder;
@@ -13,6 +13,7 @@ use tokio::sync::watch;
 
 use crate::apply::Applier;
 use crate::build::Common;
+use crate::controllers::migration::Live;
 use crate::directory::{Hub, Link};
 use crate::health::Ages;
 use crate::loads::Loads;
@@ -53,6 +54,7 @@ pub struct Context {
     /// What does not change.
     pub settings: Settings,
     failures: Mutex<HashMap<String, u32>>,
+    migrations: Mutex<HashMap<String, Live>>,
     filled: watch::Sender<bool>,
 }
 
@@ -76,6 +78,7 @@ impl Context {
             loads: Loads::default(),
             settings,
             failures: Mutex::default(),
+            migrations: Mutex::default(),
             filled: watch::Sender::new(false),
         }
     }
@@ -100,6 +103,20 @@ impl Context {
         // The sender lives as long as `self`: this cannot fail.
         let mut filled = self.filled.subscribe();
         let _always = filled.wait_for(|filled| *filled).await.is_ok();
+    }
+
+    /// What this process remembers of a migration's run beside what is stored.
+    pub fn live_migration(&self, run_id: &str) -> Option<Live> {
+        self.migrations.lock().get(run_id).cloned()
+    }
+
+    /// Remembers it until the next pass; nothing once the run has ended.
+    pub fn keep_migration(&self, run_id: &str, live: Option<Live>) {
+        let mut migrations = self.migrations.lock();
+        match live {
+            Some(live) => migrations.insert(run_id.to_owned(), live),
+            None => migrations.remove(run_id),
+        };
     }
 
     /// How often this object's reconcile failed in a row, this failure included.
@@ -134,6 +151,8 @@ pub struct Stores {
     pub guilds: Cache<Guild>,
     /// All moves.
     pub moves: Cache<Move>,
+    /// All storage migrations.
+    pub migrations: Cache<StorageMigration>,
 }
 
 fn find<K>(cache: &Cache<K>, namespace: &str, name: &str) -> Option<K>
@@ -190,5 +209,17 @@ impl Stores {
         let mut moves = all(&self.moves);
         moves.sort_by_key(ResourceExt::name_any);
         moves
+    }
+
+    /// One storage migration.
+    pub fn migration(&self, namespace: &str, name: &str) -> Option<StorageMigration> {
+        find(&self.migrations, namespace, name)
+    }
+
+    /// All storage migrations, by name.
+    pub fn all_migrations(&self) -> Vec<StorageMigration> {
+        let mut migrations = all(&self.migrations);
+        migrations.sort_by_key(ResourceExt::name_any);
+        migrations
     }
 }

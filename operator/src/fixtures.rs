@@ -52,7 +52,10 @@ pub(crate) fn storage_cell(name: &str) -> StorageCell {
         engine: Engine::Embedded,
         embedded: Some(EmbeddedSpec::default()),
         external: None,
+        managed: None,
         keyspace: None,
+        replication: Default::default(),
+        consistency: None,
         deletion_policy: cell_crds::DeletionPolicy::Retain,
     };
     let mut storage = StorageCell::new(name, spec);

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use cell_proto::directory::Role;
+use sha2::{Digest, Sha256};
 
 /// Prefix of every field manager; one manager per controller and concern.
 pub const MANAGER: &str = "cellplane-operator";
@@ -14,10 +15,14 @@ pub const CELL_LABEL: &str = "cellplane.dev/cell";
 pub const STORAGE_CELL_LABEL: &str = "cellplane.dev/storage-cell";
 /// `true` on gateway Pods that take new sessions.
 pub const ENTRY_LABEL: &str = "cellplane.dev/entry";
+/// Which StorageMigration a Pod works for.
+pub const MIGRATION_LABEL: &str = "cellplane.dev/storage-migration";
 /// Which guild a dedicated cell was made for.
 pub const GUILD_LABEL: &str = "cellplane.dev/guild";
 /// Hash of what was last applied, so that a field which is no longer wanted is noticed.
 pub const HASH_ANNOTATION: &str = "cellplane.dev/applied-hash";
+/// The name that the Move of a run without one had.
+pub const ORPHAN_ANNOTATION: &str = "cellplane.dev/orphan-of";
 /// Port of gRPC services.
 pub const GRPC_PORT: i32 = 9000;
 /// Port of health and metrics.
@@ -45,6 +50,53 @@ pub fn token_keys(fleet: &str) -> String {
 /// The cell made for one guild.
 pub fn dedicated_cell(guild_id: &str) -> String {
     format!("g-{guild_id}-cell")
+}
+
+/// The Secret with the files of the StorageCells that a cell needs.
+pub fn storage_secret(cell: &str) -> String {
+    format!("{cell}-storage")
+}
+
+/// The Secret with the files of the StorageCells of a migration.
+pub fn migration_secret(migration: &str) -> String {
+    format!("{migration}-migration-storage")
+}
+
+/// The Secret with the file that a StorageCell's probe reads.
+pub fn probe_secret(storage_cell: &str) -> String {
+    format!("{storage_cell}-probe-storage")
+}
+
+/// How the names of the Jobs that look at a StorageCell begin, for one content of its files.
+pub fn probe_jobs(storage_cell: &str, content: &str) -> String {
+    format!("{storage_cell}-probe-{}-", content.get(..8).unwrap_or(content))
+}
+
+/// One of them, begun in this minute since the Unix epoch.
+pub fn probe_job(storage_cell: &str, content: &str, minute: i64) -> String {
+    format!("{}{:07x}", probe_jobs(storage_cell, content), minute & 0xfff_ffff)
+}
+
+/// The Job by which a migration looks at one side (`s` or `t`).
+pub fn migration_probe_job(migration: &str, side: char, round: u32, content: &str) -> String {
+    let digest = Sha256::digest(format!("{round}-{content}"));
+    let short: String = digest.iter().take(6).map(|byte| format!("{byte:02x}")).collect();
+    format!("{migration}-probe-{side}{short}")
+}
+
+/// The StatefulSet of a migration's coordinator, and its Service.
+pub fn coordinator(migration: &str) -> String {
+    format!("{migration}-coordinator")
+}
+
+/// The Deployment of a migration's workers.
+pub fn workers(migration: &str) -> String {
+    format!("{migration}-workers")
+}
+
+/// The policy that says who reaches a StorageCell's database.
+pub fn database_policy(storage_cell: &str) -> String {
+    format!("{storage_cell}-database")
 }
 
 /// The field manager of a controller's concern.
@@ -80,6 +132,15 @@ mod tests {
         let cell = "c".repeat(40);
         assert!(stateful_set(&cell, Role::Gateway).len() <= 52);
         assert!(entry_service(&cell).len() <= 63);
+        assert!(coordinator(&cell).len() <= 52 && workers(&cell).len() <= 52);
+        assert!(migration_secret(&cell).len() <= 63 && probe_secret(&cell).len() <= 63);
+        let content = "0123456789";
+        for minute in [0, 29_000_000, i64::MAX] {
+            assert!(probe_job(&cell, content, minute).len() <= 63);
+            assert!(probe_job(&cell, content, minute).starts_with(&probe_jobs(&cell, content)));
+        }
+        assert!(migration_probe_job(&cell, 's', u32::MAX, content).len() <= 63);
+        assert_ne!(migration_probe_job(&cell, 's', 1, content), migration_probe_job(&cell, 's', 2, content));
         let guild = dedicated_cell("9223372036854775807");
         assert!(guild.len() <= 40, "{guild}");
         for value in labels(&cell, "gateway").values() {

@@ -4,6 +4,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod harness;
+mod migrations;
+mod runs;
 
 use cell_crds::{Cell, Fleet, Guild, Move, MoveResult, StorageCell};
 use cell_proto::unit::Unit;

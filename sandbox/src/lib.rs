@@ -2,7 +2,10 @@
 //! cluster needs, and a node agent that runs Pods as local processes. Nothing here knows Cellplane.
 
 pub mod controllers;
+pub mod copies;
+pub mod embedded;
 pub mod etcd;
+pub mod faults;
 pub mod kube_api;
 pub mod node;
 pub mod server;

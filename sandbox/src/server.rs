@@ -120,65 +120,12 @@ pub async fn run(
     ended.unwrap_or(Ok(())).map_err(ServerError::from)
 }
 
-async fn client(kubeconfig: &std::path::Path) -> Result<kube::Client, ServerError> {
+/// A client of the API that a kubeconfig names.
+pub(crate) async fn client(kubeconfig: &std::path::Path) -> Result<kube::Client, ServerError> {
     let read = Kubeconfig::read_from(kubeconfig)?;
     let config = kube::Config::from_custom_kubeconfig(read, &KubeConfigOptions::default()).await?;
     Ok(kube::Client::try_from(config)?)
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::sync::mpsc;
-
-    fn options(dir: &std::path::Path) -> Options {
-        let address = IpAddr::from([127, 0, 0, 1]);
-        Options {
-            state_dir: dir.to_owned(),
-            listen_address: address,
-            etcd_port: 0,
-            kubernetes_port: 0,
-            controllers: false,
-        }
-    }
-
-    async fn started(options: Options) -> (Ready, CancellationToken, tokio::task::JoinHandle<Result<(), ServerError>>) {
-        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
-        let (tell, told) = mpsc::channel();
-        let stop = CancellationToken::new();
-        let announce = move |ready: &Ready| tell.send(ready.clone()).unwrap_or_default();
-        let running = tokio::spawn(run(options, announce, stop.clone().cancelled_owned()));
-        let ready = tokio::task::spawn_blocking(move || told.recv_timeout(std::time::Duration::from_secs(20)));
-        (ready.await.unwrap().unwrap(), stop, running)
-    }
-
-    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn both_apis_answer_over_one_store_and_a_second_process_is_refused() {
-        let dir = tempfile::tempdir().unwrap();
-        let (ready, stop, running) = started(Options { controllers: true, ..options(dir.path()) }).await;
-        let mut etcd = etcd_client::Client::connect([&ready.etcd], None).await.unwrap();
-        etcd.put("a", "b", None).await.unwrap();
-        let kube = client(&ready.kubeconfig).await.unwrap();
-        assert_eq!(kube.apiserver_version().await.unwrap().minor, "33");
-        let second = run(options(dir.path()), |_| {}, std::future::pending()).await.unwrap_err();
-        assert!(second.to_string().contains("in use by process"), "{second}");
-        let port: u16 = ready.etcd.rsplit(':').next().unwrap().parse().unwrap();
-        let other = tempfile::tempdir().unwrap();
-        let taken = run(Options { etcd_port: port, ..options(other.path()) }, |_| {}, std::future::pending())
-            .await
-            .unwrap_err();
-        assert!(taken.to_string().contains("--etcd-port"), "{taken}");
-        stop.cancel();
-        running.await.unwrap().unwrap();
-        let (_, stop, running) = started(options(dir.path())).await;
-        stop.cancel();
-        running.await.unwrap().unwrap();
-    }
-
-    #[tokio::test]
-    async fn only_loopback_addresses_are_served() {
-        let dir = tempfile::tempdir().unwrap();
-        let open = Options { listen_address: IpAddr::from([0, 0, 0, 0]), ..options(dir.path()) };
-        assert!(matches!(run(open, |_| {}, std::future::pending()).await, Err(ServerError::NotLoopback(_))));
-    }
-}
+mod tests;

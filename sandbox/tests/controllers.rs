@@ -4,8 +4,10 @@
 
 mod cluster;
 
+use cell_sandbox::controllers::job::condition_holds;
 use cluster::{Cluster, PODS, SETS, eventually, kill, ready, restarts, shell_pod};
 use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
+use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::ListParams;
 use kube::{Api, ResourceExt};
@@ -208,4 +210,69 @@ async fn a_settled_cluster_is_not_written_to_except_by_heartbeats() {
         (snapshot().await == before).then_some(())
     });
     quiet.await;
+}
+
+const JOBS: &str = "/apis/batch/v1/namespaces/default/jobs";
+
+fn job(name: &str, script: &str, spec: Value) -> Value {
+    let mut whole = json!({ "template": { "spec": { "restartPolicy": "Never", "terminationGracePeriodSeconds": 1,
+        "containers": [{ "name": "main", "image": "sh:test", "args": ["-c", script] }] } } });
+    for (key, value) in spec.as_object().unwrap() {
+        whole[key] = value.clone();
+    }
+    json!({ "apiVersion": "batch/v1", "kind": "Job", "metadata": { "name": name }, "spec": whole })
+}
+
+async fn job_when(cluster: &Cluster, name: &str, kind: &str) -> Job {
+    let api: Api<Job> = Api::namespaced(cluster.client.clone(), "default");
+    eventually(&format!("job {name} {kind}"), || async {
+        let job = api.get_opt(name).await.ok()??;
+        let holds = condition_holds(job.status.as_ref()?, kind);
+        holds.then_some(job)
+    })
+    .await
+}
+
+#[tokio::test]
+async fn jobs_run_to_their_end_fail_at_their_limit_and_vanish_after_their_time() {
+    let mut cluster = Cluster::start().await;
+    cluster.agent(1, "a");
+    cluster
+        .apply(
+            JOBS,
+            job(
+                "good",
+                "echo $JOB_COMPLETION_INDEX",
+                json!({ "completions": 3, "parallelism": 2, "completionMode": "Indexed" }),
+            ),
+        )
+        .await;
+    cluster.apply(JOBS, job("bad", "exit 3", json!({ "backoffLimit": 1 }))).await;
+    cluster.apply(JOBS, job("slow", "while :; do sleep 0.1; done", json!({ "activeDeadlineSeconds": 1 }))).await;
+    cluster.apply(JOBS, job("brief", "true", json!({ "ttlSecondsAfterFinished": 0 }))).await;
+    let init = json!({ "template": { "spec": { "restartPolicy": "OnFailure",
+        "initContainers": [{ "name": "first", "image": "sh:test", "args": ["-c", "echo made > made"] }],
+        "containers": [{ "name": "main", "image": "sh:test", "args": ["-c", "test -e again || { touch again; exit 1; }; cat made"] }] } } });
+    cluster.apply(JOBS, job("again", "", init)).await;
+    let good = job_when(&cluster, "good", "Complete").await.status.unwrap();
+    assert_eq!((good.succeeded, good.completed_indexes.as_deref()), (Some(3), Some("0-2")));
+    let bad = job_when(&cluster, "bad", "Failed").await.status.unwrap();
+    assert_eq!(bad.failed, Some(2));
+    assert_eq!(bad.conditions.unwrap().last().unwrap().reason.as_deref(), Some("BackoffLimitExceeded"));
+    let slow = job_when(&cluster, "slow", "Failed").await.status.unwrap();
+    assert_eq!(slow.conditions.unwrap().last().unwrap().reason.as_deref(), Some("DeadlineExceeded"));
+    let again = job_when(&cluster, "again", "Complete").await;
+    assert_eq!(again.status.unwrap().failed, None, "its container failed, its Pod did not");
+    let api: Api<Job> = Api::namespaced(cluster.client.clone(), "default");
+    let owned = async |name: &str| {
+        let of = ListParams::default().labels(&format!("job-name={name}"));
+        cluster.pods().list(&of).await.map(|list| list.items.len()).unwrap_or(usize::MAX)
+    };
+    eventually("brief job gone with its pods", || async {
+        (api.get_opt("brief").await.ok()?.is_none() && owned("brief").await == 0).then_some(())
+    })
+    .await;
+    assert_eq!(owned("good").await, 3, "ended Pods stay to be looked at");
+    api.delete("good", &kube::api::DeleteParams::background()).await.unwrap();
+    eventually("pods of the deleted job gone", || async { (owned("good").await == 0).then_some(()) }).await;
 }

@@ -297,3 +297,54 @@ async fn twenty_runs_that_end_at_once_are_all_seen_to_end() {
         cluster.pod_when(&format!("brief-{number}"), "succeeded", done).await;
     }
 }
+
+#[tokio::test]
+async fn files_of_a_secret_follow_it_whole_while_the_pod_runs() {
+    let mut cluster = Cluster::start().await;
+    cluster.agent(1, "a");
+    let secrets = "/api/v1/namespaces/default/secrets";
+    let of = |word: &str| {
+        json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "login" },
+            "stringData": { "user": format!("{word}-user"), "password": format!("{word}-password") } })
+    };
+    cluster.apply(secrets, of("old")).await;
+    // The Pod says what it reads, through one opened folder at a time, so that it can only see whole versions.
+    let script = "trap 'exit 0' TERM; while :; do (cd -P etc/login/..data && cat user password 2>/dev/null | tr '\\n' ' ' && echo); \
+                  sleep 0.05; done > seen";
+    let pod = shell_pod(
+        "reads",
+        script,
+        json!({
+            "container": { "volumeMounts": [{ "name": "login", "mountPath": "/etc/login" }, { "name": "late", "mountPath": "/etc/late" }] },
+            "volumes": [{ "name": "login", "secret": { "secretName": "login" } },
+                { "name": "late", "projected": { "sources": [{ "secret": { "name": "late", "optional": true } }] } }],
+        }),
+    );
+    cluster.apply(PODS, pod).await;
+    let pod = cluster.pod_when("reads", "ready", ready).await;
+    let folder = pod_folder(&cluster, 1, &pod);
+    let seen = || std::fs::read_to_string(folder.join("seen")).unwrap_or_default();
+    eventually("the old login read", || async { seen().contains("old-userold-password").then_some(()) }).await;
+    cluster.apply(secrets, of("new")).await;
+    let late = json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "late" }, "stringData": { "key": "there" } });
+    cluster.apply(secrets, late).await;
+    eventually("the new login read", || async { seen().contains("new-usernew-password").then_some(()) }).await;
+    eventually("the file of the secret that came late", || async {
+        (std::fs::read_to_string(folder.join("etc/late/key")).ok()? == "there").then_some(())
+    })
+    .await;
+    let mixed = seen().lines().any(|line| line.contains("old-") && line.contains("new-"));
+    assert!(!mixed, "never half of one and half of the other");
+    cluster
+        .client
+        .request::<serde_json::Value>(http::Request::delete(format!("{secrets}/login")).body(vec![]).unwrap())
+        .await
+        .unwrap();
+    assert_eq!(
+        std::fs::read_to_string(folder.join("etc/login/user")).unwrap(),
+        "new-user",
+        "a secret taken away leaves its files"
+    );
+    let after = cluster.pods().get("reads").await.unwrap();
+    assert_eq!(restarts(&after), 0);
+}

@@ -29,8 +29,13 @@ fn forbidden() -> Vec<(Kind, String, Value, &'static str)> {
         named(Kind::Moves, "m", a_move(json!({"ttlAfterFinishedSeconds": -1})), "spec.ttlAfterFinishedSeconds"),
         named(Kind::Moves, "m", a_move(json!({"cause": "Whim"})), "spec.cause"),
         named(Kind::Moves, "m", a_move(json!({"to": "c".repeat(41)})), "spec.to"),
+        named(Kind::Moves, "m", a_move(json!({"to": "../x"})), "spec.to"),
+        named(Kind::Moves, "m", a_move(json!({"from": "a/b"})), "spec.from"),
+        named(Kind::Moves, "m", a_move(json!({"guild": "9223372036854775808"})), "9223372036854775807"),
         named(Kind::Moves, &"m".repeat(64), a_move(json!({})), "63 characters"),
         named(Kind::Guilds, "g-6", guild(json!({})), "g-<spec.guildId>"),
+        named(Kind::Guilds, "g-9999999999999999999", json!({"guildId": "9999999999999999999"}), "9223372036854775807"),
+        named(Kind::Guilds, "g-5", guild(json!({"placement": {"cell": "../x"}})), "spec.placement.cell"),
         named(Kind::Guilds, "g-5", guild(json!({"placement": {}})), "exactly one"),
         named(Kind::Guilds, "g-5", guild(json!({"placement": {"cell": "a", "dedicated": {}}})), "exactly one"),
         named(Kind::Guilds, "g-5", promotion(json!({"sessionsAbove": 0})), "spec.promotion.sessionsAbove"),
@@ -43,11 +48,13 @@ fn forbidden() -> Vec<(Kind, String, Value, &'static str)> {
         ),
         named(Kind::Cells, &"c".repeat(41), cell(json!({})), "40 characters"),
         named(Kind::Cells, "c", json!({}), "spec.storageCellRef"),
+        named(Kind::Cells, "c", cell(json!({"storageCellRef": ".."})), "spec.storageCellRef"),
         named(Kind::Cells, "c", cell(json!({"availability": "Gone"})), "spec.availability"),
         named(Kind::Cells, "c", cell(json!({"roles": roles(0)})), "spec.roles.gateway.replicas"),
         named(Kind::Cells, "c", cell(json!({"roles": roles(501)})), "spec.roles.gateway.replicas"),
         named(Kind::StorageCells, "s", json!({"engine": "postgres"}), "spec.engine"),
         named(Kind::StorageCells, "s", json!({"engine": "embedded", "embedded": {"size": "lots"}}), "embedded.size"),
+        named(Kind::StorageCells, "s", json!({"engine": "embedded", "embedded": {"reserve": "1"}}), "embedded.reserve"),
         named(Kind::StorageCells, "s", json!({"engine": "scylla", "embedded": {}}), "only for engine embedded"),
         named(Kind::Fleets, "main", json!({"bootstrapCells": ["shared-2"]}), "bootstrapCells"),
     ];
@@ -115,7 +122,6 @@ async fn stalled_with_a_reason(sandbox: &Sandbox, guild: &Guild) {
     assert!(stalled["message"].as_str().unwrap().contains("spec.from"), "{stalled}");
     for (kind, name, spec, word) in [
         (Kind::Cells, "lost", json!({"storageCellRef": "nowhere"}), "spec.storageCellRef"),
-        (Kind::StorageCells, "elsewhere", json!({"engine": "scylla"}), "spec.engine"),
         (Kind::Guilds, "g-7", json!({"guildId": "7", "voiceRegion": "x"}), "spec.voiceRegion"),
         (Kind::Guilds, "g-8", json!({"guildId": "8", "limits": {"members": 5}}), "spec.limits"),
     ] {
@@ -158,7 +164,7 @@ async fn bad_resources_are_refused_by_field_and_nothing_is_lost() {
 
 async fn command_lines_end_with_their_code(sandbox: &Sandbox, guild: &Guild) {
     let (id, home, other) = (guild.id.as_str(), guild.cell(sandbox).await, guild.other_cell(sandbox).await);
-    let lines: [(&[&str], i32, &str); 9] = [
+    let lines: [(&[&str], i32, &str); 12] = [
         (&["nonsense"], 2, "nonsense"),
         (&["get", "nothings"], 2, "nothings"),
         (&["locate", "0"], 2, "0"),
@@ -168,6 +174,9 @@ async fn command_lines_end_with_their_code(sandbox: &Sandbox, guild: &Guild) {
         (&["guild", "move", "start", id, "--to", "nowhere", "--yes"], 3, "nowhere"),
         (&["guild", "move", "start", id, "--to", &other, "--yes", "--plan-hash", "stale"], 3, "plan"),
         (&["guild", "move", "abort", "nothing", "--yes"], 1, "nothing"),
+        (&["locate", "123456789"], 1, "GuildNotFound"),
+        (&["guild", "move", "plan", "123456789", "--to", &other], 1, "GuildNotFound"),
+        (&["guild", "pin", id, "--cell", "nope"], 3, "nope"),
     ];
     for (words, code, word) in lines {
         let ended = sandbox.cellctl(words).await;

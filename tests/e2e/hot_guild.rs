@@ -47,6 +47,12 @@ async fn a_hot_guild_gets_a_cell_of_its_own_keeps_it_without_its_wish_and_goes_b
         if back { Ok(()) } else { Err(format!("{located}")) }
     })
     .await;
+    wait_for("the cell it left to be noted as empty", 60, async || {
+        let status = sandbox.cellctl(&["status"]).await;
+        let noted = status.stdout.contains(&format!("kubectl delete cell {own}"));
+        if noted { Ok(()) } else { Err(format!("{}{}", status.stdout, status.stderr)) }
+    })
+    .await;
     ledger.grow(20).await;
     traffic.stop().await;
     ledger.check_history(&sandbox, &guild).await;

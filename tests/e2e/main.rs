@@ -6,8 +6,12 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test's own helpers stop the test")]
 
 mod bad_input;
+mod bad_wire;
+mod every_record;
+mod full_disk;
 mod harness;
 mod hot_guild;
 mod kills;
 mod restarts;
 mod state_dir;
+mod storage;

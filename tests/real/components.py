@@ -141,14 +141,21 @@ class ControlPlane:
         }))
         self.kubeconfig.chmod(0o600)
         wait_for("kube-apiserver", 60, lambda: self.kubectl("get", "--raw", "/readyz") == "ok")
-        common = [f"--kubeconfig={self.kubeconfig}", "--leader-elect=false", f"--bind-address={self.address}"]
+        self.run_controllers()
+        self.processes.start("kube-scheduler", [self.tools / "kube-scheduler", *self.common(), "--secure-port=10259"])
+        wait_for("the default service account", 60, lambda: self.kubectl("get", "serviceaccount", "default", "-o", "name"))
+
+    def common(self):
+        return [f"--kubeconfig={self.kubeconfig}", "--leader-elect=false", f"--bind-address={self.address}"]
+
+    def run_controllers(self, only="*"):
+        """Starts the controller manager, or starts it anew with other controllers."""
+        self.processes.stop("kube-controller-manager")
         self.processes.start("kube-controller-manager", [
-            self.tools / "kube-controller-manager", *common, "--secure-port=10257",
-            f"--service-account-private-key-file={pki / 'sa.key'}",
+            self.tools / "kube-controller-manager", *self.common(), "--secure-port=10257", f"--controllers={only}",
+            f"--service-account-private-key-file={self.folder / 'pki' / 'sa.key'}",
             "--node-monitor-grace-period=16s", "--node-monitor-period=2s",
         ])
-        self.processes.start("kube-scheduler", [self.tools / "kube-scheduler", *common, "--secure-port=10259"])
-        wait_for("the default service account", 60, lambda: self.kubectl("get", "serviceaccount", "default", "-o", "name"))
 
     def kubectl(self, *arguments, stdin=None, check=True):
         result = subprocess.run(

@@ -12,6 +12,7 @@ NAMESPACE = "cellplane"
 PREFIX = f"/cellplane/{NAMESPACE}/"
 API = "cellplane.dev/v1alpha1"
 NODES = 3
+MIGRATIONS = 6
 
 
 class Fleet:
@@ -20,6 +21,7 @@ class Fleet:
         self.etcd = Etcd(processes, tools, folder, "fleet-etcd", f"127.{network}.0.2", 2379)
         self.entry = f"127.{network}.1.1"
         self.base = f"http://{self.entry}:30080"
+        self.volume, self.small = folder / "volume", False
 
     def node(self, number):
         """Starts one node agent; Pods it ran before are adopted."""
@@ -41,19 +43,35 @@ class Fleet:
         self.control.apply(self.volumes() + self.operator())
         self.control.apply(self.resources())
 
+    def close(self):
+        if self.small:
+            subprocess.run(["umount", "--lazy", self.volume], check=False)
+
     def volumes(self):
         """A real controller manager provisions nothing: one local volume, and the class that waits for the scheduler."""
-        folder = self.folder / "volume"
+        folder = self.volume
         folder.mkdir(exist_ok=True)
+        # Small enough to be filled by a check; only root can make such a volume.
+        self.small = os.geteuid() == 0 and subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", "size=512m", "cellplane", folder], capture_output=True).returncode == 0
+        stores = [self.local("store-0", folder, "10Gi", 1)]
+        # Coordinators of migrations: a claim each, and a volume is not given to a second one.
+        for number in range(MIGRATIONS):
+            (self.folder / f"ledger-{number}").mkdir(exist_ok=True)
+            stores.append(self.local(f"ledger-{number}", self.folder / f"ledger-{number}", "1Gi", number % NODES + 1))
+        default = {"storageclass.kubernetes.io/is-default-class": "true"}
         return [
-            {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": "cellplane-local"},
+            {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": "cellplane-local", "annotations": default},
              "provisioner": "kubernetes.io/no-provisioner", "volumeBindingMode": "WaitForFirstConsumer"},
-            {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "store-0"},
-             "spec": {"capacity": {"storage": "10Gi"}, "accessModes": ["ReadWriteOnce"], "storageClassName": "cellplane-local",
-                      "persistentVolumeReclaimPolicy": "Retain", "local": {"path": str(folder)},
-                      "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [
-                          {"key": "kubernetes.io/hostname", "operator": "In", "values": ["node-1"]}]}]}}}},
+            *stores,
         ]
+
+    def local(self, name, folder, size, node):
+        wanted = [{"key": "kubernetes.io/hostname", "operator": "In", "values": [f"node-{node}"]}]
+        return {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": name}, "spec": {
+            "capacity": {"storage": size}, "accessModes": ["ReadWriteOnce"], "storageClassName": "cellplane-local",
+            "persistentVolumeReclaimPolicy": "Retain", "local": {"path": str(folder)},
+            "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": wanted}]}}}}
 
     def operator(self):
         labels = {"app.kubernetes.io/name": "cellplane", "app.kubernetes.io/component": "operator"}
@@ -92,6 +110,10 @@ class Fleet:
             }),
         ]
 
+    def resource(self, kind, name, spec):
+        """Makes one resource of ours."""
+        self.control.apply([{"apiVersion": API, "kind": kind, "metadata": {"name": name, "namespace": NAMESPACE}, "spec": spec}])
+
     def condition(self, kind, name, wanted="Ready"):
         conditions = self.control.get(kind, name, "-n", NAMESPACE).get("status", {}).get("conditions", [])
         return next((found for found in conditions if found["type"] == wanted), None)
@@ -106,7 +128,7 @@ class Fleet:
     def cellctl(self, *arguments, check=True):
         result = subprocess.run(
             [self.programs / "cellctl", *arguments, "--kubeconfig", self.control.kubeconfig, "-n", NAMESPACE],
-            capture_output=True, text=True, timeout=180,
+            capture_output=True, text=True, timeout=420,
             env={**{k: v for k, v in os.environ.items() if "proxy" not in k.lower()}, "NO_COLOR": "1"},
         )
         if check and result.returncode != 0:

@@ -33,7 +33,7 @@ async fn switch(client: &mut Client, log: &str, (from, to): (&str, &str), expect
 
 async fn history(client: &mut Client, log: &str, channel_id: i64) -> Result<usize, Reason> {
     let query = Query::MessagePage(MessagePageQuery { channel_id, limit: 100, ..MessagePageQuery::default() });
-    let request = QueryRequest { log: log.into(), deadline_unix_ms: 0, query: Some(query) };
+    let request = QueryRequest { log: log.into(), deadline_unix_ms: 0, query: Some(query), ..QueryRequest::default() };
     match client.query(request).await.unwrap().into_inner().answer.unwrap() {
         Answer::MessagePage(page) => Ok(page.messages.len()),
         Answer::Refusal(refusal) => Err(refusal.why()),

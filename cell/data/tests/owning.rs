@@ -21,7 +21,7 @@ type Client = cell_proto::v1::data_service_client::DataServiceClient<tonic::tran
 
 async fn history(client: &mut Client, log: &str, channel_id: i64) -> Vec<String> {
     let query = Query::MessagePage(MessagePageQuery { channel_id, limit: 100, ..MessagePageQuery::default() });
-    let request = QueryRequest { log: log.into(), deadline_unix_ms: 0, query: Some(query) };
+    let request = QueryRequest { log: log.into(), deadline_unix_ms: 0, query: Some(query), ..QueryRequest::default() };
     match client.query(request).await.unwrap().into_inner().answer.unwrap() {
         Answer::MessagePage(page) => page.messages.into_iter().map(|message| message.content).collect(),
         other => panic!("{other:?}"),
@@ -74,6 +74,7 @@ async fn a_guild_is_created_written_to_read_and_followed() {
         log: log.clone(),
         deadline_unix_ms: 0,
         query: Some(Query::Channel(ChannelQuery { channel_id })),
+        ..QueryRequest::default()
     };
     assert!(
         matches!(client.query(query).await.unwrap().into_inner().answer, Some(Answer::Channel(c)) if c.guild_id == GUILD)

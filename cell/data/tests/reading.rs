@@ -17,7 +17,12 @@ use prost::Message as _;
 use tokio_stream::StreamExt;
 
 fn page(log: &str, query: MessagePageQuery) -> QueryRequest {
-    QueryRequest { log: log.into(), deadline_unix_ms: 0, query: Some(Query::MessagePage(query)) }
+    QueryRequest {
+        log: log.into(),
+        deadline_unix_ms: 0,
+        query: Some(Query::MessagePage(query)),
+        ..QueryRequest::default()
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -162,4 +167,37 @@ async fn a_follower_far_behind_reads_segments_and_then_lives() {
         read.extend(reply.entries.iter().map(|entry| entry.number));
     }
     assert_eq!(read, numbers);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_read_waits_for_what_its_caller_knows_and_never_answers_older() {
+    let fleet = Fleet::start().await;
+    let data = fleet.data("a", "a-data-0").await;
+    let mut client = data.client().await;
+    let log = bucket_log();
+    create_head(&mut client, &log, "a").await;
+    let channel_id = create_guild(&fleet, &mut client).await;
+    let committed = insist(&mut client, fleet.request(&log, message(channel_id, "x"))).await;
+    let last = committed.position.unwrap().number;
+    let known = |not_before| {
+        let page = page(&log, MessagePageQuery { channel_id, limit: 50, ..MessagePageQuery::default() });
+        QueryRequest { not_before, ..page }
+    };
+    let reply = client.query(known(last)).await.unwrap().into_inner();
+    assert!(reply.as_of >= last && matches!(reply.answer, Some(Answer::MessagePage(_))), "{reply:?}");
+    // Of what is not applied yet it says so, with a hint; never an older page.
+    let reply = client.query(known(last + 1)).await.unwrap().into_inner();
+    let Some(Answer::Refusal(refusal)) = reply.answer else { panic!("{reply:?}") };
+    assert_eq!(refusal.why(), Reason::Wait);
+    assert!(refusal.retry_after_ms > 0);
+    // One that waits is answered as soon as it is applied.
+    let (mut other, request) = (client.clone(), known(last + 1));
+    let waiting = tokio::spawn(async move { other.query(request).await.unwrap().into_inner() });
+    insist(&mut client, fleet.request(&log, message(channel_id, "y"))).await;
+    let reply = waiting.await.unwrap();
+    let newest = match &reply.answer {
+        Some(Answer::MessagePage(page)) => page.messages.first().map(|message| message.content.as_str()),
+        _ => None,
+    };
+    assert_eq!(newest, Some("y"), "{reply:?}");
 }

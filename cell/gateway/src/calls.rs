@@ -8,22 +8,23 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cell_proto::MAX_MESSAGE_BYTES;
-use cell_proto::directory::{Role, RouteHint};
+use cell_proto::directory::Role;
 use cell_proto::unit::Unit;
 use cell_proto::v1::data_service_client::DataServiceClient;
 use cell_proto::v1::guild_service_client::GuildServiceClient;
 use cell_proto::v1::query_request::Query;
 use cell_proto::v1::{
-    Change, Committed, Invite, MembersReply, MembersRequest, MutateRequest, QueryReply, QueryRequest, ReadGuildRequest,
-    Reason, Refusal, SubmitReply, SubmitRequest, query_reply, submit_reply,
+    Change, Committed, Invite, MembersReply, MembersRequest, MutateRequest, Position, QueryReply, QueryRequest,
+    ReadGuildRequest, Reason, Refusal, SubmitReply, SubmitRequest, query_reply, submit_reply,
 };
+use cell_runtime::retry::{Step, redirect};
 use cell_runtime::{Channels, Directory, route};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use tonic::transport::Channel;
 
 use crate::metrics::Metrics;
-use retry::{Retrying, Step};
+use retry::Retrying;
 
 /// How long a command may take from the client's request on.
 pub const COMMAND_TIMEOUT: Duration = Duration::from_secs(15);
@@ -175,9 +176,25 @@ impl Calls {
     /// # Errors
     /// [`CallError`].
     pub async fn query(&self, log: String, query: Query, deadline: Deadline) -> Result<QueryReply, CallError> {
-        let query = &query;
+        self.query_since(log, query, None, deadline).await
+    }
+
+    /// As [`Calls::query`], never older than `known`. In another log, where the guild went, its number means nothing.
+    ///
+    /// # Errors
+    /// [`CallError`].
+    pub async fn query_since(
+        &self,
+        log: String,
+        query: Query,
+        known: Option<Position>,
+        deadline: Deadline,
+    ) -> Result<QueryReply, CallError> {
+        let (query, known) = (&query, &known);
         let one = |to: Try| async move {
-            let request = QueryRequest { log: to.log, deadline_unix_ms: deadline.unix_ms, query: Some(query.clone()) };
+            let not_before = known.as_ref().filter(|known| known.log == to.log).map_or(0, |known| known.number);
+            let (deadline_unix_ms, query) = (deadline.unix_ms, Some(query.clone()));
+            let request = QueryRequest { log: to.log, deadline_unix_ms, query, not_before };
             let reply = data_client(to.channel).query(request).await.map_err(Box::new)?.into_inner();
             match reply.answer {
                 Some(query_reply::Answer::Refusal(refusal)) => Ok(Err(Box::new(refusal))),
@@ -280,14 +297,13 @@ impl Calls {
             match step {
                 Step::At(address) => told = Some(address),
                 Step::Pause(pause) => {
-                    let jittered = pause.mul_f64(rand::random_range(0.5..1.5));
-                    if Instant::now() + jittered >= deadline.at {
+                    if Instant::now() + pause >= deadline.at {
                         return Err(state.give_up());
                     }
                     if permit.is_none() {
                         permit = Some(self.hold().map_err(|full| state.unless_unknown(full))?);
                     }
-                    tokio::time::sleep(jittered).await;
+                    tokio::time::sleep(pause).await;
                 }
             }
         }
@@ -315,34 +331,9 @@ impl Calls {
             return Err(CallError::Refused(refusal));
         }
         self.metrics.retried(why);
-        learn_route(&self.directory, log, &refusal);
-        let mut address = String::new();
-        if let Some(route) = &refusal.route {
-            if why == Reason::OtherLog && !route.log.is_empty() {
-                log.clone_from(&route.log);
-            }
-            address.clone_from(if *owner == Owner::Data { &route.data_address } else { &route.guild_address });
-        }
-        let elsewhere = matches!(why, Reason::NotOwner | Reason::OtherLog | Reason::StaleTerm);
-        Ok(state.refused(&refusal, elsewhere, address))
-    }
-}
-
-/// Takes over what a refusal says of a log's place. A guild back in its bucket is remembered as merged.
-pub fn learn_route(directory: &Directory, asked_log: &str, refusal: &Refusal) {
-    let Some(route) = refusal.route.as_ref().filter(|route| !route.log.is_empty()) else {
-        return;
-    };
-    directory.correct(route);
-    let back_in_bucket =
-        matches!(route.log.parse(), Ok(Unit::Bucket(_))) && matches!(asked_log.parse(), Ok(Unit::Guild(_)));
-    if back_in_bucket && refusal.why() == Reason::OtherLog {
-        directory.change(|view| {
-            if let Some(place) = view.place(asked_log).cloned() {
-                let hint = RouteHint { cell: place.cell, term: place.term, merged: true, ..RouteHint::default() };
-                view.set_route(asked_log, hint);
-            }
-        });
+        let role = if *owner == Owner::Data { Role::Data } else { Role::Guild };
+        let elsewhere = redirect(&self.directory, log, &refusal, role);
+        Ok(state.refused(&refusal, elsewhere))
     }
 }
 

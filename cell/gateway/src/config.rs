@@ -1,42 +1,23 @@
 //! What a gateway is told at start.
 
-use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
+
+use cell_runtime::RoleConfig;
 
 use crate::session::limits::StartLimits;
 
 /// Everything a gateway needs to know.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// The cell it serves.
-    pub cell: String,
-    /// The StorageCell its cell is on.
-    pub storage_cell: String,
-    /// Unique in the fleet and stable across restarts: the Pod's name.
-    pub member_id: String,
-    /// What others dial.
-    pub address: IpAddr,
-    /// What it listens on.
-    pub listen_address: IpAddr,
-    /// Port of the gRPC services.
-    pub grpc_port: u16,
-    /// Port of `/livez`, `/readyz`, `/metrics`.
-    pub admin_port: u16,
+    /// What every role is told.
+    pub role: RoleConfig,
     /// Port of REST and websockets.
     pub http_port: u16,
     /// Where clients reach the fleet, `http://host:port`.
     pub public_url: String,
     /// Folder with `current` and optionally `previous`.
     pub token_keys_dir: PathBuf,
-    /// host:port of each etcd member.
-    pub etcd_endpoints: Vec<String>,
-    /// The fleet's prefix in etcd.
-    pub etcd_prefix: String,
-    /// Where the directory's snapshot goes.
-    pub state_dir: PathBuf,
-    /// Allows listening beyond loopback without TLS.
-    pub plaintext: bool,
     /// How long a drain may take.
     pub grace: Duration,
     /// Bounds and rates.
@@ -58,6 +39,12 @@ pub struct Limits {
     pub heartbeat_interval_ms: u64,
     /// How long a session without a connection can be resumed, in milliseconds.
     pub session_lease_ms: u64,
+    /// Most connections that speak HTTP at once; websockets are sessions, not these.
+    pub max_http_connections: usize,
+    /// How long a client may take over the head of a request, or between two. Longer than libraries keep idle connections.
+    pub http_head_timeout: Duration,
+    /// How long a client may take over the body of a request.
+    pub http_body_timeout: Duration,
     /// Most sessions held.
     pub max_sessions: usize,
     /// Most commands held because admission is closed somewhere.
@@ -78,6 +65,9 @@ impl Limits {
             frames_per_minute: 120,
             heartbeat_interval_ms: 41_250,
             session_lease_ms: 180_000,
+            max_http_connections: 20_000,
+            http_head_timeout: Duration::from_secs(20),
+            http_body_timeout: Duration::from_secs(20),
             max_sessions: 100_000,
             max_held_commands: 10_000,
             privileged_intents: crate::wire::intents::all_privileged(),

@@ -70,7 +70,7 @@ impl Gateway {
         let channels = Arc::new(Channels::default());
         let registry = Arc::new(Registry::default());
         let users = Arc::new(KnownUsers::default());
-        let hello = LinkHello { member_id: config.member_id.clone(), cell: config.cell.clone(), incarnation };
+        let hello = LinkHello { member_id: config.role.member_id.clone(), cell: config.role.cell.clone(), incarnation };
         let links = Arc::new(Links::new(channels.clone(), hello, metrics.clone()));
         let shared = Shared { registry: registry.clone(), users: users.clone(), metrics: metrics.clone() };
         let calls = Calls::new(directory.clone(), channels.clone(), metrics.clone(), config.limits.max_held_commands);

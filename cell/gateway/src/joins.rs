@@ -71,7 +71,7 @@ impl Gateway {
         let view = self.directory.view();
         let others = view
             .members()
-            .filter(|member| member.role == Role::Gateway && member.id != self.config.member_id)
+            .filter(|member| member.role == Role::Gateway && member.id != self.config.role.member_id)
             .take(MAX_PEERS)
             .map(|member| member.grpc_address.clone());
         for address in others {

@@ -5,6 +5,7 @@ pub mod calls;
 pub mod config;
 pub mod gateway;
 pub mod guilds;
+pub mod http;
 pub mod joins;
 pub mod metrics;
 pub mod names;

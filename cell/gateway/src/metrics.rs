@@ -69,10 +69,10 @@ pub struct Metrics {
     pub link_losses: Counter,
     /// Answers given before the own replica had caught up.
     pub slow_replicas: Counter,
-    /// Reads repeated because the answer was older than what sessions were told.
-    pub stale_reads: Counter,
     /// Connections refused because the gateway is full or drains.
     pub refused_connections: Counter,
+    /// Connections that sent no head, and requests that sent no body, in time.
+    pub slow_senders: Counter,
     /// REST requests refused because too many commands are held.
     pub refused_commands: Counter,
     answered: Family<Answered, Counter>,
@@ -121,9 +121,13 @@ impl Metrics {
             ("gateway_duplicate_events", "Guild events that had been applied before", &self.duplicate_events),
             ("gateway_link_resets", "Links reset: overflow or a stale peer", &self.link_resets),
             ("gateway_link_losses", "Links that broke", &self.link_losses),
-            ("gateway_stale_reads", "Reads repeated: older than what sessions were told", &self.stale_reads),
             ("gateway_slow_replicas", "Answers given before the own replica had caught up", &self.slow_replicas),
             ("gateway_refused_connections", "Connections refused: full or draining", &self.refused_connections),
+            (
+                "gateway_slow_senders",
+                "Connections closed, or requests refused: no head or body in time",
+                &self.slow_senders,
+            ),
             ("gateway_refused_commands", "Commands refused: too many are held", &self.refused_commands),
         ];
         for (name, help, metric) in counters {

@@ -1,15 +1,15 @@
 //! Starts a gateway, serves until told to stop, then drains: refuses new connections, tells clients to reconnect, paced and jittered,
 //! within its grace.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cell_proto::directory::{Member, Role};
+use cell_proto::directory::Role;
 use cell_proto::v1::gateway_peer_server::GatewayPeerServer;
+use cell_runtime::CancellationToken;
 use cell_runtime::listen::ListenError;
+use cell_runtime::role::{self, RoleError};
 use cell_runtime::tokens::{TokenError, TokenKeys};
-use cell_runtime::{Admin, CancellationToken, Directory, DirectoryConfig, Readiness, listen};
 use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
 use tokio::time::Instant;
@@ -22,46 +22,32 @@ use crate::socket::peer::Peer;
 /// Why a gateway did not start or ended badly.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
-    /// A port.
+    /// A port or the gRPC server.
     #[error(transparent)]
-    Listen(#[from] ListenError),
+    Role(#[from] RoleError),
     /// The token keys.
     #[error(transparent)]
     Keys(#[from] TokenError),
-    /// gRPC.
-    #[error("failed to serve gRPC: {0}")]
-    Grpc(#[from] tonic::transport::Error),
-    /// HTTP.
-    #[error("failed to serve HTTP: {0}")]
-    Http(#[from] std::io::Error),
+    /// A task of the gateway panicked.
+    #[error("failed to run the gateway's own task: {0}")]
+    Task(#[from] tokio::task::JoinError),
+}
+
+impl From<ListenError> for RunError {
+    fn from(error: ListenError) -> Self {
+        Self::Role(error.into())
+    }
 }
 
 /// How often leases of sessions are looked at.
 const SWEEP_EVERY: Duration = Duration::from_secs(1);
 
-/// The open ports of a gateway.
+/// The open ports that a gateway serves itself.
 pub struct Listeners {
     /// REST and websockets.
     pub http: TcpListener,
     /// Other gateways.
     pub grpc: TcpListener,
-    /// Health and metrics.
-    pub admin: TcpListener,
-}
-
-impl Listeners {
-    async fn bind(config: &Config) -> Result<Self, ListenError> {
-        let open = async |port: u16, flag: &'static str| {
-            let address = SocketAddr::new(config.listen_address, port);
-            listen::check_plaintext(address, config.plaintext, flag)?;
-            listen::bind(address, flag).await
-        };
-        Ok(Self {
-            http: open(config.http_port, "--http-port").await?,
-            grpc: open(config.grpc_port, "--grpc-port").await?,
-            admin: open(config.admin_port, "--admin-port").await?,
-        })
-    }
 }
 
 /// Runs a gateway until `shutdown`, then drains.
@@ -70,110 +56,54 @@ impl Listeners {
 /// [`RunError`].
 pub async fn run(config: Config, shutdown: CancellationToken) -> Result<(), RunError> {
     let keys = TokenKeys::read(&config.token_keys_dir)?;
-    let listeners = Listeners::bind(&config).await?;
-    let stop = CancellationToken::new();
-    let directory_config = DirectoryConfig {
-        endpoints: config.etcd_endpoints.clone(),
-        prefix: config.etcd_prefix.clone(),
-        state_dir: Some(config.state_dir.clone()),
-    };
-    let directory = Directory::start(directory_config, stop.clone());
-    let incarnation = rand::random();
-    let member = member_of(&config, &listeners, incarnation)?;
-    let gateway = Gateway::new(config, directory.clone(), keys, incarnation, stop.clone());
-    let readiness = Readiness::not_ready("the directory has not been read yet");
-    let mut served = tokio::spawn(serve(gateway.clone(), listeners, readiness.clone(), stop.clone()));
-    let ready = async { while !directory.wait_usable(Duration::from_secs(5)).await {} };
-    tokio::select! {
-        () = ready => {}
-        () = shutdown.cancelled() => {}
+    let http = config.role.listen(config.http_port, "--http-port").await?;
+    let http_address = config.role.reached_at(&http, "--http-port")?;
+    let mut opened = config.role.open(Role::Gateway).await?;
+    opened.member.http_address = Some(http_address);
+    let end = opened.end.clone();
+    let gateway = Gateway::new(config, opened.directory.clone(), keys, opened.member.incarnation, end.clone());
+    let mut registry = Registry::with_prefix("cellplane");
+    gateway.metrics.register(&mut registry);
+    let (process, grpc) = opened.start(registry);
+    let mut served = tokio::spawn(serve(gateway.clone(), Listeners { http, grpc }, end));
+    if !process.wait_for_directory(&shutdown).await {
+        return Ok(());
     }
-    readiness.set_ready();
-    let registration = directory.register(member);
-    tracing::info!(member = %gateway.config.member_id, cell = %gateway.config.cell, "the gateway serves");
+    let registered = process.register();
     tokio::select! {
         () = shutdown.cancelled() => {}
         // A gateway that serves nothing must not stay registered.
-        ended = &mut served => return ended.unwrap_or_else(|error| Err(std::io::Error::other(error).into())),
+        ended = &mut served => return ended?,
     }
-    registration.set_draining();
-    readiness.set_not_ready("draining");
+    registered.set_draining();
     drain(&gateway).await;
-    stop.cancel();
     gateway.hub.links.close();
-    registration.withdraw().await;
-    match served.await {
-        Ok(result) => result,
-        Err(error) => Err(std::io::Error::other(error).into()),
-    }
+    registered.finish().await;
+    served.await?
 }
 
-fn member_of(config: &Config, listeners: &Listeners, incarnation: u64) -> Result<Member, RunError> {
-    let at = |listener: &TcpListener| {
-        Ok::<_, std::io::Error>(SocketAddr::new(config.address, listener.local_addr()?.port()).to_string())
-    };
-    Ok(Member {
-        id: config.member_id.clone(),
-        role: Role::Gateway,
-        cell: config.cell.clone(),
-        storage_cell: config.storage_cell.clone(),
-        incarnation,
-        grpc_address: at(&listeners.grpc)?,
-        http_address: Some(at(&listeners.http)?),
-        admin_address: at(&listeners.admin)?,
-        draining: false,
-    })
-}
-
-/// Serves all three ports until `stop`.
+/// Serves clients and other gateways until `end`.
 ///
 /// # Errors
 /// [`RunError`].
-pub async fn serve(
-    gateway: Arc<Gateway>,
-    listeners: Listeners,
-    readiness: Readiness,
-    stop: CancellationToken,
-) -> Result<(), RunError> {
-    let mut registry = Registry::with_prefix("cellplane");
-    gateway.metrics.register(&mut registry);
-    let admin = tokio::spawn(Admin::new(readiness, registry).serve(listeners.admin, stop.clone()));
-    let sweeper = tokio::spawn(sweep(gateway.clone(), stop.clone()));
-    let lists = tokio::spawn(gateway.clone().check_guild_lists(stop.clone()));
+pub async fn serve(gateway: Arc<Gateway>, listeners: Listeners, end: CancellationToken) -> Result<(), RunError> {
     let peer = GatewayPeerServer::new(Peer(gateway.clone())).max_decoding_message_size(cell_proto::MAX_MESSAGE_BYTES);
-    let incoming = tonic::transport::server::TcpIncoming::from(listeners.grpc).with_nodelay(Some(true));
-    let grpc_stop = stop.clone();
-    let grpc = tokio::spawn(async move {
-        let server = tonic::transport::Server::builder()
-            .http2_keepalive_interval(Some(Duration::from_secs(10)))
-            .max_concurrent_streams(Some(100_000))
-            .add_service(peer);
-        tokio::select! {
-            result = server.serve_with_incoming(incoming) => result,
-            () = grpc_stop.cancelled() => Ok(()),
-        }
-    });
-    let http = axum::serve(listeners.http, router(gateway));
-    tokio::select! {
-        result = http.into_future() => result?,
-        () = stop.cancelled() => {}
-    }
-    for task in [sweeper, lists] {
-        task.abort();
-    }
-    admin.abort();
-    match grpc.await {
-        Ok(result) => Ok(result?),
-        Err(error) => Err(std::io::Error::other(error).into()),
-    }
+    let services = role::grpc_server().add_service(peer);
+    let background = async {
+        tokio::join!(sweep(&gateway, &end), gateway.clone().check_guild_lists(end.clone()));
+    };
+    let http = crate::http::serve(gateway.clone(), listeners.http, router(gateway.clone()), end.clone());
+    let grpc = role::serve_grpc(services, listeners.grpc, end.clone());
+    let (grpc, (), ()) = tokio::join!(grpc, http, background);
+    Ok(grpc.map_err(RoleError::from)?)
 }
 
-async fn sweep(gateway: Arc<Gateway>, stop: CancellationToken) {
+async fn sweep(gateway: &Gateway, end: &CancellationToken) {
     let mut every = tokio::time::interval(SWEEP_EVERY);
     loop {
         tokio::select! {
             _ = every.tick() => gateway.sweep_sessions(),
-            () = stop.cancelled() => return,
+            () = end.cancelled() => return,
         }
     }
 }

@@ -89,7 +89,7 @@ impl Gateway {
             return Err(close(CloseCode::ShardingRequired));
         }
         let identity = Identity {
-            id: id::new(&self.config.member_id, rand::random()),
+            id: id::new(&self.config.role.member_id, rand::random()),
             user_id: who.user_id,
             bot: who.bearer == Bearer::Bot,
             intents,

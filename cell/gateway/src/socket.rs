@@ -2,6 +2,7 @@
 
 pub mod compress;
 pub mod driver;
+pub mod handshake;
 pub mod members;
 pub mod peer;
 pub mod proxy;

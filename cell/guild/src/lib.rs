@@ -4,4 +4,4 @@
 mod driver;
 pub mod machine;
 
-pub use driver::{Config, RunError, run};
+pub use driver::{Config, run};

@@ -14,6 +14,8 @@ pub enum Role {
     Data,
     /// The embedded engine of a StorageCell.
     Store,
+    /// The coordinator of a storage migration; its cell is the migration's name.
+    Migrate,
 }
 
 impl Role {
@@ -24,6 +26,7 @@ impl Role {
             Self::Guild => "guild",
             Self::Data => "data",
             Self::Store => "store",
+            Self::Migrate => "migrate",
         }
     }
 }
@@ -113,6 +116,27 @@ pub struct GuildLoad {
     pub messages_per_second: i64,
 }
 
+/// A storage migration under way, at [`Keys::migration`]: what data services should keep copies of. Like all of the directory it is a
+/// hint: a data service that misses it lets its copies lag, and a cutover waits for them.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Migration {
+    /// Names the run.
+    pub run_id: String,
+    /// The StorageCell the data is brought from.
+    pub source: String,
+    /// The StorageCell it is brought to.
+    pub target: String,
+    /// Bucket units by name; empty: all. A bucket's split guilds go with it.
+    #[serde(default)]
+    pub units: Vec<String>,
+    /// Copies are kept; false: the run only prepares, or has ended.
+    pub ship: bool,
+    /// Reads of 10,000 that also go to the copy.
+    #[serde(default)]
+    pub shadow_per_10000: u32,
+}
+
 /// The keys below a fleet's prefix.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Keys {
@@ -188,6 +212,16 @@ impl Keys {
     /// The highest fencing token (leaseTransitions) an operator has written with.
     pub fn fencing(&self) -> String {
         format!("{}fencing", self.prefix)
+    }
+
+    /// All storage migrations under way.
+    pub fn migrations(&self) -> String {
+        format!("{}migrations/", self.prefix)
+    }
+
+    /// One storage migration: what data services should keep copies of.
+    pub fn migration(&self, run_id: &str) -> String {
+        format!("{}migrations/{run_id}", self.prefix)
     }
 
     /// Whether automation is paused.

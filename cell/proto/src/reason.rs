@@ -27,6 +27,8 @@ impl Reason {
             Self::BehindRetention => "BehindRetention",
             Self::Unsupported => "Unsupported",
             Self::OtherRun => "OtherRun",
+            Self::Migrating => "Migrating",
+            Self::CopyNotReady => "CopyNotReady",
         }
     }
 

@@ -13,7 +13,12 @@ pub enum LogFormat {
 
 /// Starts logging at the level of `RUST_LOG`, or `info`. A second call changes nothing.
 pub fn init(format: LogFormat) {
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
+    init_at(format, "info");
+}
+
+/// Starts logging at the level of `RUST_LOG`, or at this one.
+pub fn init_at(format: LogFormat, level: &str) {
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
     let registry = tracing_subscriber::registry().with(filter);
     let installed = match format {
         LogFormat::Json => {

@@ -44,6 +44,9 @@ pub enum StoreError {
     /// The request makes no sense; it will never succeed.
     #[error("invalid request: {0}")]
     Invalid(String),
+    /// The database refuses it, or fails at it, and will do so again until somebody changes something there.
+    #[error("the database refuses it: {0}")]
+    Refused(String),
     /// What is stored cannot be read.
     #[error("stored data is damaged: {0}")]
     Damaged(String),
@@ -59,6 +62,7 @@ impl StoreError {
             Self::NewerVersion { .. } => "newer-version",
             Self::Open { .. } => "open",
             Self::Invalid(_) => "invalid",
+            Self::Refused(_) => "refused",
             Self::Damaged(_) => "damaged",
         }
     }

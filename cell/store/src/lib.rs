@@ -8,6 +8,7 @@ mod memory;
 pub mod remote;
 mod request;
 mod role;
+pub mod schema;
 mod store;
 
 pub use embedded::{EmbeddedConfig, EmbeddedStore};

@@ -3,8 +3,8 @@
 use cell_proto::v1::{
     AppendRequest, CasHeadReply, CasHeadRequest, CasSegmentRequest, DescribeReply, DescribeRequest, DropSegmentReply,
     DropSegmentRequest, ListHeadsReply, ListHeadsRequest, OpenSegmentRequest, ReadCursorReply, ReadCursorRequest,
-    ReadHeadReply, ReadHeadRequest, ReadRowsReply, ReadRowsRequest, ReadSegmentRequest, SegmentReply, WriteCursorReply,
-    WriteCursorRequest, WriteReply, WriteRequest,
+    ReadHeadReply, ReadHeadRequest, ReadRowsReply, ReadRowsRequest, ReadSegmentRequest, ScanRowsReply, ScanRowsRequest,
+    SegmentReply, WriteCursorReply, WriteCursorRequest, WriteReply, WriteRequest,
 };
 
 macro_rules! operations {
@@ -59,6 +59,8 @@ operations! {
     Write(WriteRequest) -> Write(WriteReply), "write";
     /// Rows of one partition.
     ReadRows(ReadRowsRequest) -> Rows(ReadRowsReply), "read-rows";
+    /// Rows of a table by token.
+    ScanRows(ScanRowsRequest) -> Scan(ScanRowsReply), "scan-rows";
 }
 
 /// The answer to a [`Request`].
@@ -84,4 +86,6 @@ pub enum Reply {
     Write(WriteReply),
     /// To `ReadRows`.
     Rows(ReadRowsReply),
+    /// To `ScanRows`.
+    Scan(ScanRowsReply),
 }

@@ -5,7 +5,8 @@ use async_trait::async_trait;
 use cell_proto::v1::{
     AppendRequest, CasHeadReply, CasHeadRequest, CasSegmentRequest, DescribeReply, DescribeRequest, DropSegmentRequest,
     Head, ListHeadsReply, ListHeadsRequest, OpenSegmentRequest, ReadCursorRequest, ReadHeadRequest, ReadRowsReply,
-    ReadRowsRequest, ReadSegmentRequest, SegmentReply, WriteCursorRequest, WriteRequest,
+    ReadRowsRequest, ReadSegmentRequest, ScanRowsReply, ScanRowsRequest, SegmentReply, WriteCursorRequest,
+    WriteRequest,
 };
 
 use crate::{Reply, Request, StoreError};
@@ -111,6 +112,14 @@ pub trait Store: Send + Sync + 'static {
             other => Err(mismatched(&other)),
         }
     }
+
+    /// Live rows of a table by token.
+    async fn scan_rows(&self, request: ScanRowsRequest) -> Result<ScanRowsReply, StoreError> {
+        match self.call(request.into()).await? {
+            Reply::Scan(reply) => Ok(reply),
+            other => Err(mismatched(&other)),
+        }
+    }
 }
 
 fn segment(reply: Reply) -> Result<SegmentReply, StoreError> {
@@ -133,6 +142,7 @@ pub(crate) fn mismatched(reply: &Reply) -> StoreError {
         Reply::WriteCursor(_) => "write-cursor",
         Reply::Write(_) => "write",
         Reply::Rows(_) => "rows",
+        Reply::Scan(_) => "scan",
     };
     StoreError::UnknownOutcome(format!("the answer is of the wrong kind ({kind})"))
 }

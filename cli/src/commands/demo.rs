@@ -36,6 +36,9 @@ pub struct DemoArgs {
     /// Leave the sandbox running afterwards
     #[arg(long)]
     pub keep: bool,
+    /// Keep the data in real databases: two Cassandra nodes, fetched by Maven into the user's cache (needs Java 17 and mvn)
+    #[arg(long)]
+    pub real: bool,
     /// Use the programs as they are, although this is a checkout
     #[arg(long)]
     pub no_build: bool,
@@ -60,9 +63,9 @@ pub async fn run(args: DemoArgs, global: &Global) -> Result<Exit, CommandError> 
     let order = Order { sessions: sessions as usize, rate: args.rate, duration: args.duration, seed };
     progress.say(&format!("seed {seed}: {sessions} sessions, {} messages a second", args.rate));
     clear_abandoned(&progress).await;
-    let own = Own::make(args.keep)?;
+    let mut own = Own::make(args.keep)?;
     let outcome = tokio::select! {
-        outcome = all(&own, order, !args.no_build, global, &progress) => outcome,
+        outcome = all(&mut own, &args, order, global, &progress) => outcome,
         () = interrupted() => Err(CommandError::Failed(anyhow::anyhow!("interrupted; seed {seed}"))),
     };
     let ended = own.end(&progress).await;
@@ -76,15 +79,15 @@ pub async fn run(args: DemoArgs, global: &Global) -> Result<Exit, CommandError> 
 }
 
 async fn all(
-    own: &Own,
+    own: &mut Own,
+    args: &DemoArgs,
     order: Order,
-    build: bool,
     global: &Global,
     progress: &Progress,
 ) -> Result<crate::demo::report::Report, CommandError> {
     let work = async {
-        own.up(build, BOOT_WITHIN, progress).await?;
-        run_phases(&own.state, order, progress).await
+        own.up(!args.no_build, args.real, BOOT_WITHIN, progress).await?;
+        run_phases(own, order, progress).await
     };
     let Some(timeout) = global.timeout else { return work.await };
     tokio::time::timeout(timeout, work).await.unwrap_or_else(|_| {

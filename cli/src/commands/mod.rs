@@ -7,8 +7,11 @@ pub mod confirm;
 pub mod demo;
 pub mod edit;
 pub mod guild;
+pub mod migrate;
+pub mod migration;
 pub mod read;
 pub mod sandbox;
+pub mod storage;
 pub mod token;
 pub mod version;
 
@@ -24,6 +27,7 @@ pub async fn run(cli: Cli) -> Result<Exit, CommandError> {
     match command {
         Command::Demo(args) => demo::run(args, &global).await,
         Command::Sandbox(command) => sandbox::run(command, &global).await,
+        Command::Migrate(args) => migrate::run(args, &global).await,
         Command::Completion(args) => completion::run(&args),
         Command::Version(args) => version::run(&args, &global),
         other => interruptible(reads_and_actions(other, &global)).await,
@@ -40,9 +44,11 @@ async fn reads_and_actions(command: Command, global: &crate::args::Global) -> Re
         Command::Locate(args) => read::locate::run(args, global).await,
         Command::Guild(command) => guild::run(command, global).await,
         Command::Cell(command) => cell::run(command, global).await,
+        Command::Storage(command) => storage::run(command, global).await,
+        Command::Migration(command) => migration::run(command, global).await,
         Command::Automation(command) => automation::run(command, global).await,
         Command::Token(command) => token::run(command, global).await,
-        Command::Demo(_) | Command::Sandbox(_) | Command::Completion(_) | Command::Version(_) => {
+        Command::Demo(_) | Command::Sandbox(_) | Command::Migrate(_) | Command::Completion(_) | Command::Version(_) => {
             Err(CommandError::Usage("not a read or an action".to_owned()))
         }
     }
@@ -54,6 +60,8 @@ async fn reads_and_actions(command: Command, global: &crate::args::Global) -> Re
 /// What the work says, or that it was interrupted.
 pub async fn interruptible<T>(work: impl Future<Output = Result<T, CommandError>>) -> Result<T, CommandError> {
     tokio::select! {
+        // What the work itself has to say about the interruption goes first.
+        biased;
         outcome = work => outcome,
         () = interrupted() => Err(CommandError::Failed(anyhow::anyhow!("interrupted"))),
     }

@@ -49,6 +49,16 @@ pub async fn read_after(rest: &Rest, token: &str, channel_id: i64, after: i64, a
     }
 }
 
+/// Reads the newest page, only to have read it.
+///
+/// # Errors
+/// [`RestError`].
+pub async fn read_newest(rest: &Rest, token: &str, channel_id: i64) -> Result<(), RestError> {
+    let path = format!("/channels/{channel_id}/messages?limit={PAGE}");
+    let call = Call { method: Method::GET, path, authorization: token, body: None, within: WITHIN };
+    rest.call(&call).await.map(|_| ())
+}
+
 /// Pages come newest first.
 fn add_page(read: &mut Read, channel_id: i64, page: &Value, at_ms: u64) {
     let mut found: Vec<(i64, Option<u32>)> = page

@@ -1,5 +1,6 @@
 //! The demo: a whole platform, thousands of real clients in one guild, live moves and kills, and a ledger that says what came of it.
 
+pub mod cassandra;
 pub mod client;
 pub mod content;
 pub mod crowd;
@@ -12,5 +13,6 @@ pub mod report;
 pub mod rest;
 pub mod run;
 pub mod socket;
+pub mod storage;
 pub mod talk;
 pub mod world;

@@ -21,8 +21,10 @@ use crate::sandbox::down::pod_processes;
 use crate::sandbox::objects::NAMESPACE;
 use crate::sandbox::state::StateDir;
 
-const MANAGER: &str = "cellctl-demo";
-const EVERY: Duration = Duration::from_millis(50);
+/// Who the demo is to the API.
+pub(super) const MANAGER: &str = "cellctl-demo";
+/// Between two looks at a resource.
+pub(super) const EVERY: Duration = Duration::from_millis(50);
 
 /// How one move went. This is the shape of `moves[]` in the demo's JSON.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -214,7 +216,7 @@ impl Hand {
 }
 
 /// A busy machine may keep the API from answering for a while: `None` means to ask again, until the deadline.
-async fn patiently<T>(
+pub(super) async fn patiently<T>(
     request: impl Future<Output = kube::Result<T>>,
     deadline: Instant,
     phase: &Phase,
@@ -249,7 +251,7 @@ fn moved(found: &Move) -> Option<Moved> {
     })
 }
 
-fn timed_out(waited_for: &str, blocked_by: String) -> CommandError {
+pub(super) fn timed_out(waited_for: &str, blocked_by: String) -> CommandError {
     CommandError::TimedOut {
         waited_for: waited_for.to_owned(),
         blocked_by,

@@ -5,10 +5,13 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
+use super::cassandra::{self, Node};
 use crate::commands::sandbox::{down, up};
 use crate::exit::CommandError;
 use crate::progress::Progress;
+use crate::sandbox::objects::embedded_storage;
 use crate::sandbox::process::start_time;
 use crate::sandbox::state::StateDir;
 
@@ -31,6 +34,8 @@ pub struct Own {
     /// Its state directory.
     pub state: StateDir,
     keep: bool,
+    /// Of `--real`.
+    databases: Vec<Node>,
 }
 
 impl Own {
@@ -47,15 +52,32 @@ impl Own {
         let text = serde_json::to_vec(&owner).map_err(|error| anyhow::Error::from(error).context("write owner"))?;
         fs::write(root.join("owner.json"), text).map_err(failed)?;
         let state = StateDir::find(NAME, Some(&root)).map_err(anyhow::Error::from)?;
-        Ok(Self { state, keep })
+        Ok(Self { state, keep, databases: Vec::new() })
     }
 
     /// Brings it up.
     ///
     /// # Errors
     /// [`CommandError`].
-    pub async fn up(&self, build: bool, timeout: Duration, progress: &Progress) -> Result<(), CommandError> {
-        up::up(&self.state, &up::Order { name: NAME, nodes: NODES, build }, timeout, progress).await
+    pub async fn up(
+        &mut self,
+        build: bool,
+        real: bool,
+        timeout: Duration,
+        progress: &Progress,
+    ) -> Result<(), CommandError> {
+        let mut storage = embedded_storage();
+        if real {
+            let network = up::reserve(&self.state, progress)?;
+            self.databases = cassandra::start_two(network, self.state.root(), progress).await?;
+            storage = self.storage(0);
+        }
+        up::up(&self.state, &up::Order { name: NAME, nodes: NODES, build, storage }, timeout, progress).await
+    }
+
+    /// The spec of StorageCell `number` (from 0).
+    pub fn storage(&self, number: usize) -> Value {
+        self.databases.get(number).map_or_else(embedded_storage, Node::storage)
     }
 
     /// Stops and deletes it, or says how to.
@@ -67,7 +89,15 @@ impl Own {
             let root = self.state.root().display();
             progress.say(&format!("kept: cellctl sandbox status --state-dir {root}"));
             progress.say(&format!("      cellctl sandbox down --delete --state-dir {root}"));
+            for node in &self.databases {
+                progress.say(&format!("      kill {}   (Cassandra at {})", node.pid(), node.contact_point()));
+            }
             return Ok(());
+        }
+        if cassandra::any_below(self.state.root()) {
+            // The cells need their databases until they have drained. An interrupt may have left one that was never ready.
+            down::stop(&self.state, false, progress).await?;
+            cassandra::stop_below(self.state.root()).await;
         }
         down::stop(&self.state, true, progress).await
     }
@@ -77,6 +107,7 @@ impl Own {
 pub async fn clear_abandoned(progress: &Progress) {
     for root in abandoned(&std::env::temp_dir()) {
         progress.say(&format!("clearing what an earlier demo left in {}", root.display()));
+        cassandra::stop_below(&root).await;
         let Ok(state) = StateDir::find(NAME, Some(&root)) else { continue };
         if let Err(error) = down::stop(&state, true, progress).await {
             progress.say(&format!("warning: {error}"));

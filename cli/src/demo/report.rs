@@ -5,6 +5,7 @@ use serde::Serialize;
 use super::crowd::Tempers;
 use super::ledger::{Offence, Spread, Sums};
 use super::moves::Moved;
+use super::storage::Migrated;
 use crate::exit::CommandError;
 use crate::output::{Table, View};
 
@@ -26,6 +27,8 @@ pub struct Report {
     pub ledger: Sums,
     /// The moves, in order.
     pub moves: Vec<Moved>,
+    /// The storage migrations, in order: the first is rolled back, the second completed.
+    pub migrations: Vec<Migrated>,
     /// Pods whose process was killed.
     pub killed: Vec<String>,
     /// Sessions resumed.
@@ -85,7 +88,10 @@ impl Report {
             return Some(format!("{} dispatches did not follow their session's sequence", self.sequence_gaps));
         }
         let refused = self.moves.iter().find(|moved| moved.outcome == "Refused");
-        refused.map(|moved| format!("move {} was refused", moved.name))
+        if let Some(moved) = refused {
+            return Some(format!("move {} was refused", moved.name));
+        }
+        self.migrations.iter().zip(["RolledBack", "Completed"]).find_map(|(migrated, wanted)| migrated.fault(wanted))
     }
 
     /// The report in every format.
@@ -105,6 +111,13 @@ impl Report {
         for moved in &self.moves {
             let pause = moved.pause_ms.map(|pause| format!(", commands held {pause:.1} ms")).unwrap_or_default();
             add("Move", format!("{} → {} ({}): {}{pause}", moved.from, moved.to, moved.cause, moved.outcome));
+        }
+        for migrated in &self.migrations {
+            let pause = migrated.pause_ms.map(|pause| format!(", commands held {pause:.1} ms")).unwrap_or_default();
+            let receipt = if migrated.receipt.clean { "clean" } else { "NOT clean" };
+            let (from, to, outcome) = (&migrated.from, &migrated.to, &migrated.outcome);
+            let rows = migrated.receipt.rows;
+            add("Storage", format!("{from} → {to}: {outcome}{pause}; receipt {receipt}, {rows} rows compared"));
         }
         add("Killed", if self.killed.is_empty() { "nothing".to_owned() } else { self.killed.join(", ") });
         add("Resumes", self.resumes.to_string());
@@ -186,6 +199,7 @@ mod tests {
                 outcome: "Completed".into(),
                 pause_ms: Some(4.25),
             }],
+            migrations: vec![],
             killed: vec!["b-gateway-0".into()],
             resumes: 3,
             sessions_lost: 2,

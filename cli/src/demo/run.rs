@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
+use serde_json::Value;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
@@ -16,12 +17,14 @@ use super::crowd::{Counters, Crowd, Shared};
 use super::history;
 use super::ledger::Ledger;
 use super::moves::{Hand, Moved};
+use super::own::Own;
 use super::report::{Report, SendTimes};
 use super::rest::Rest;
+use super::storage::{Migrated, StorageHand};
 use super::talk::{Talk, Tally, rests};
 use super::world::{self, World};
 use crate::args::Global;
-use crate::connect::Connection;
+use crate::connect::{Connection, from_api};
 use crate::exit::CommandError;
 use crate::progress::Progress;
 use crate::sandbox::network::Network;
@@ -31,6 +34,11 @@ use crate::sandbox::status::{absent, endpoints};
 
 const SOURCES_OF_SENDERS: u8 = 4;
 const MOVE_WITHIN: Duration = Duration::from_secs(240);
+/// A stage of a storage migration on a busy machine.
+const STORAGE_WITHIN: Duration = Duration::from_secs(300);
+/// How long a rollback stays possible in the demo, in seconds; only the first migration uses it.
+const STORAGE_WINDOW: u32 = 900;
+const READ_PAUSE: Duration = Duration::from_millis(50);
 const DRAIN_WITHIN: Duration = Duration::from_secs(120);
 
 /// What is asked of the demo.
@@ -50,17 +58,25 @@ pub struct Order {
 ///
 /// # Errors
 /// [`CommandError`].
-pub async fn run(state: &StateDir, order: Order, progress: &Progress) -> Result<Report, CommandError> {
-    let stage = Stage::set(state, order, progress).await?;
+pub async fn run(own: &Own, order: Order, progress: &Progress) -> Result<Report, CommandError> {
+    let stage = Stage::set(&own.state, own.storage(1), order, progress).await?;
     let crowd = stage.connect().await?;
     let (stop, stopped) = watch::channel(false);
     let talking = tokio::spawn(stage.talk.clone().run(order.rate, stopped));
     let began = Instant::now();
-    let outcome = stage.moves(&crowd, began).await;
+    let outcome = stage.acts(&crowd, began).await;
     let _ = stop.send(true);
-    let (moves, killed) = outcome?;
+    let acts = outcome?;
     stage.drain(&crowd, talking).await?;
-    stage.judge(crowd, moves, killed).await
+    stage.judge(crowd, acts).await
+}
+
+/// What both acts came to.
+#[derive(Default)]
+struct Acts {
+    moves: Vec<Moved>,
+    killed: Vec<String>,
+    migrations: Vec<Migrated>,
 }
 
 /// Everything the phases share.
@@ -71,12 +87,15 @@ struct Stage<'a> {
     entry: SocketAddr,
     api: cell_api::Client,
     hand: Hand,
+    storage: StorageHand,
+    /// Spec of the second StorageCell.
+    second: Value,
     world: World,
     talk: Talk,
 }
 
 impl<'a> Stage<'a> {
-    async fn set(state: &StateDir, order: Order, progress: &'a Progress) -> Result<Self, CommandError> {
+    async fn set(state: &StateDir, second: Value, order: Order, progress: &'a Progress) -> Result<Self, CommandError> {
         let settings = state.settings().map_err(anyhow::Error::from)?.ok_or_else(|| absent(state))?;
         let network = state.network().ok_or_else(|| absent(state))?;
         let base = endpoints(state, &settings)?.rest;
@@ -105,7 +124,8 @@ impl<'a> Stage<'a> {
             seed: order.seed,
         };
         let hand = Hand::new(&connection.client, state, world.guild_id);
-        Ok(Self { order, progress, network, entry, api, hand, world, talk })
+        let storage = StorageHand::new(&connection.client);
+        Ok(Self { order, progress, network, entry, api, hand, storage, second, world, talk })
     }
 
     async fn connect(&self) -> Result<Crowd, CommandError> {
@@ -139,15 +159,59 @@ impl<'a> Stage<'a> {
         Ok(crowd)
     }
 
-    /// Talks alone, then both moves, then on to the end of the time asked for.
-    async fn moves(&self, crowd: &Crowd, began: Instant) -> Result<(Vec<Moved>, Vec<String>), CommandError> {
-        let mut moves = Vec::new();
+    /// Talks alone, then both moves, then the storage, then on to the end of the time asked for.
+    async fn acts(&self, crowd: &Crowd, began: Instant) -> Result<Acts, CommandError> {
+        let mut acts = Acts::default();
         self.talk_until(crowd, began + self.order.duration / 4).await;
-        self.first_move(&mut moves).await?;
+        self.first_move(&mut acts.moves).await?;
         self.talk_until(crowd, began + self.order.duration / 2).await;
-        let killed = self.second_move(&mut moves).await?;
+        acts.killed = self.second_move(&mut acts.moves).await?;
+        acts.migrations = self.second_act().await?;
         self.talk_until(crowd, began + self.order.duration).await;
-        Ok((moves, killed))
+        Ok(acts)
+    }
+
+    /// The guild's logs go to another StorageCell, come back, and go again; reads go on, so that shadow reads have something to compare.
+    async fn second_act(&self) -> Result<Vec<Migrated>, CommandError> {
+        let phase = self.progress.phase("storage", None);
+        self.storage.make_second(self.second.clone(), STORAGE_WITHIN, &phase).await?;
+        let unit = self.api.locate(&self.world.guild_id.to_string()).await.map_err(from_api)?.bucket;
+        phase.finish(&format!("a second StorageCell is ready for {unit} and the guild split out of it"));
+        let reading = self.keep_reading();
+        let outcome = self.migrate_twice(&unit).await;
+        reading.abort();
+        outcome
+    }
+
+    async fn migrate_twice(&self, unit: &str) -> Result<Vec<Migrated>, CommandError> {
+        let phase = self.progress.phase("carry", None);
+        self.storage.begin("there-and-back", unit, "Cutover", STORAGE_WINDOW).await?;
+        self.storage.until_cut_over("there-and-back", STORAGE_WITHIN, &phase).await?;
+        phase.finish("cut over: the second StorageCell serves, and is shipped back to the first");
+        let phase = self.progress.phase("return", None);
+        self.storage.roll_back("there-and-back").await?;
+        let back = self.storage.until_over("there-and-back", STORAGE_WITHIN, &phase).await?;
+        phase.finish(&format!("{}: the first StorageCell serves again", back.outcome));
+        let phase = self.progress.phase("again", None);
+        self.storage.begin("there", unit, "Complete", 0).await?;
+        let there = self.storage.until_over("there", STORAGE_WITHIN, &phase).await?;
+        let rows = there.receipt.rows;
+        phase.finish(&format!("{}: the second StorageCell serves; {rows} rows were compared", there.outcome));
+        Ok(vec![back, there])
+    }
+
+    /// Reads a page of each channel in turn, as clients do that scroll.
+    fn keep_reading(&self) -> JoinHandle<()> {
+        let (shared, channels, token) =
+            (Arc::clone(&self.talk.shared), self.world.channels.clone(), self.world.bot.token.clone());
+        tokio::spawn(async move {
+            for channel in channels.iter().cycle() {
+                if let Err(error) = history::read_newest(&shared.rest, &token, *channel).await {
+                    shared.note_trouble(&format!("a read failed: {error}"));
+                }
+                sleep(READ_PAUSE).await;
+            }
+        })
     }
 
     async fn talk_until(&self, crowd: &Crowd, until: Instant) {
@@ -250,7 +314,7 @@ impl<'a> Stage<'a> {
         }
     }
 
-    async fn judge(&self, crowd: Crowd, moves: Vec<Moved>, killed: Vec<String>) -> Result<Report, CommandError> {
+    async fn judge(&self, crowd: Crowd, acts: Acts) -> Result<Report, CommandError> {
         let phase = self.progress.phase("ledger", Some(self.world.channels.len() as u64));
         for (done, channel) in self.world.channels.iter().enumerate() {
             phase.set(done as u64, "channels read");
@@ -273,8 +337,9 @@ impl<'a> Stage<'a> {
             rate: self.order.rate,
             guild_id: self.world.guild_id.to_string(),
             ledger: verdict.sums,
-            moves,
-            killed,
+            moves: acts.moves,
+            migrations: acts.migrations,
+            killed: acts.killed,
             resumes: counters.resumes.load(Relaxed),
             sessions_lost: counters.sessions_lost.load(Relaxed),
             histories_read: counters.histories.load(Relaxed),

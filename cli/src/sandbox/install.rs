@@ -17,7 +17,8 @@ use crate::ownership::MANAGER;
 
 const ESTABLISHED: Duration = Duration::from_secs(30);
 
-/// Installs everything; harmless when it is there already. `operator_written_ms` is when the operator's program was written.
+/// Installs everything; harmless when it is there already. `operator_written_ms` is when the operator's program was written, `storage`
+/// the spec of a new fleet's StorageCell.
 ///
 /// # Errors
 /// [`CommandError`].
@@ -26,13 +27,14 @@ pub async fn install(
     network: Network,
     settings: &Settings,
     operator_written_ms: u64,
+    storage: &Value,
 ) -> Result<(), CommandError> {
     definitions(client).await?;
     apply(client, &objects::namespace()).await?;
     for object in objects::operator(operator_written_ms) {
         apply(client, &object).await?;
     }
-    for object in objects::fleet(network, settings) {
+    for object in objects::fleet(network, settings, storage) {
         create(client, &object).await?;
     }
     follow_network(client, network, settings).await

@@ -58,6 +58,11 @@ impl Network {
         format!("127.{}.{number}.0/24", self.octet)
     }
 
+    /// Where database `number` (from 1) of a demo listens, beside the APIs.
+    pub fn database_address(self, number: u8) -> Ipv4Addr {
+        Ipv4Addr::new(127, self.octet, 0, 10 + number)
+    }
+
     /// A source address for load of our own: the nodes never hand out 127.x.251.0/24 and above.
     pub fn client_address(self, number: u8) -> Ipv4Addr {
         Ipv4Addr::new(127, self.octet, 251 + number / 254 % 4, 1 + number % 254)

@@ -87,16 +87,16 @@ pub fn operator(written_ms: u64) -> Vec<Value> {
     ]
 }
 
-/// The StorageCell, the shared cells and the Fleet.
-pub fn fleet(network: Network, settings: &Settings) -> Vec<Value> {
+/// The spec of a StorageCell on a volume of a node.
+pub fn embedded_storage() -> Value {
+    json!({"engine": "embedded", "embedded": {"size": "10Gi", "storageClassName": "cellplane-local"}, "deletionPolicy": "Retain"})
+}
+
+/// The StorageCell of this spec, the shared cells and the Fleet.
+pub fn fleet(network: Network, settings: &Settings, storage: &Value) -> Vec<Value> {
     let resource = |kind: &str, name: &str, spec: Value| json!({"apiVersion": api_version(), "kind": kind, "metadata": {"name": name, "namespace": NAMESPACE}, "spec": spec});
     let roles = |gateway: i32, guild: i32, data: i32| json!({"gateway": {"replicas": gateway}, "guild": {"replicas": guild}, "data": {"replicas": data}});
-    let mut objects = vec![resource(
-        "StorageCell",
-        STORAGE,
-        json!({"engine": "embedded", "embedded": {"size": "10Gi", "storageClassName": "cellplane-local"},
-            "deletionPolicy": "Retain"}),
-    )];
+    let mut objects = vec![resource("StorageCell", STORAGE, storage.clone())];
     for cell in SHARED_CELLS {
         objects.push(resource("Cell", cell, json!({"storageCellRef": STORAGE, "roles": roles(2, 2, 1)})));
     }
@@ -132,7 +132,7 @@ mod tests {
     fn the_fleet_is_made_of_resources_that_exist() {
         let network = Network::of_octet(70).unwrap();
         let settings = Settings::new("default", 3, Ports::default());
-        for object in fleet(network, &settings) {
+        for object in fleet(network, &settings, &embedded_storage()) {
             let kind = object["kind"].as_str().unwrap().to_owned();
             let known = match kind.as_str() {
                 "Fleet" => serde_json::from_value::<cell_crds::Fleet>(object.clone()).is_ok(),

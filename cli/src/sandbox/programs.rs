@@ -67,9 +67,36 @@ pub fn find(build: bool, progress: &Progress) -> Result<Programs, ProgramsError>
     if let Some(checkout) = checkout(&folder, Path::new(env!("CARGO_MANIFEST_DIR")))
         && build
     {
-        run_cargo(&checkout, progress)?;
+        run_cargo(&checkout, &PACKAGES, progress)?;
     }
     beside(&folder)
+}
+
+/// Finds `cell` alone, building it first as [`find`] does.
+///
+/// # Errors
+/// [`ProgramsError`].
+pub fn find_cell(build: bool, progress: &Progress) -> Result<PathBuf, ProgramsError> {
+    let own = std::env::current_exe().map_err(ProgramsError::OwnPath)?;
+    let folder = own.parent().unwrap_or(Path::new("/")).to_owned();
+    if let Some(checkout) = checkout(&folder, Path::new(env!("CARGO_MANIFEST_DIR")))
+        && build
+    {
+        run_cargo(&checkout, &["cell"], progress)?;
+    }
+    let cell = folder.join("cell");
+    if cell.is_file() { Ok(cell) } else { Err(ProgramsError::Missing { missing: "cell".to_owned(), folder }) }
+}
+
+/// Finds `cell-sandbox` alone, beside cellctl, as it is.
+///
+/// # Errors
+/// [`ProgramsError`].
+pub fn find_sandbox() -> Result<PathBuf, ProgramsError> {
+    let own = std::env::current_exe().map_err(ProgramsError::OwnPath)?;
+    let folder = own.parent().unwrap_or(Path::new("/")).to_owned();
+    let program = folder.join("cell-sandbox");
+    if program.is_file() { Ok(program) } else { Err(ProgramsError::Missing { missing: "cell-sandbox".into(), folder }) }
 }
 
 fn beside(folder: &Path) -> Result<Programs, ProgramsError> {
@@ -102,12 +129,12 @@ fn checkout(folder: &Path, manifest: &Path) -> Option<Checkout> {
     Some(Checkout { root: root.to_owned(), target: target.to_owned(), profile })
 }
 
-fn run_cargo(checkout: &Checkout, progress: &Progress) -> Result<(), ProgramsError> {
-    progress.say(&format!("building {} (profile {})", NAMES.join(", "), checkout.profile));
+fn run_cargo(checkout: &Checkout, packages: &[&str], progress: &Progress) -> Result<(), ProgramsError> {
+    progress.say(&format!("building {} (profile {})", packages.join(", "), checkout.profile));
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(&checkout.root).arg("build").args(["--profile", &checkout.profile]).arg("--target-dir");
     command.arg(&checkout.target).arg("--bins");
-    for package in PACKAGES {
+    for package in packages {
         command.args(["-p", package]);
     }
     // cargo's own progress is what people know; stdout is for data.

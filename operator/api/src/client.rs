@@ -11,6 +11,7 @@ use hyper_util::rt::TokioExecutor;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::migrations::{MigrationPlan, MigrationReport, MigrationRequest, MigrationStarted};
 use crate::moves::{Automation, Location, MovePlan, MoveRequest, Run};
 use crate::paths;
 use crate::problem::Problem;
@@ -144,6 +145,30 @@ impl Client {
     /// See [`Client::plan_move`].
     pub async fn locate(&self, guild_id: &str) -> Result<Location, ClientError> {
         self.call(Method::GET, &paths::location(guild_id), None::<&()>).await
+    }
+
+    /// What a migration would do.
+    ///
+    /// # Errors
+    /// See [`Client::plan_move`].
+    pub async fn plan_migration(&self, request: &MigrationRequest) -> Result<MigrationPlan, ClientError> {
+        self.call(Method::POST, paths::PLAN_MIGRATION, Some(request)).await
+    }
+
+    /// Starts a migration.
+    ///
+    /// # Errors
+    /// See [`Client::plan_move`].
+    pub async fn start_migration(&self, request: &MigrationRequest) -> Result<MigrationStarted, ClientError> {
+        self.call(Method::POST, paths::MIGRATIONS, Some(request)).await
+    }
+
+    /// Everything about a run that holds no secret.
+    ///
+    /// # Errors
+    /// See [`Client::plan_move`].
+    pub async fn migration_report(&self, name: &str) -> Result<MigrationReport, ClientError> {
+        self.call(Method::GET, &paths::migration_report(name), None::<&()>).await
     }
 
     /// A token for a user, made when absent.

@@ -2,11 +2,15 @@
 //! decimal strings.
 
 pub mod client;
+pub mod migrations;
 pub mod moves;
 pub mod problem;
 pub mod tokens;
 
 pub use client::{Client, ClientError};
+pub use migrations::{
+    MigrationFinding, MigrationPlan, MigrationRange, MigrationReport, MigrationRequest, MigrationStarted,
+};
 pub use moves::{Automation, Check, Location, MovePlan, MoveRequest, Run, Target};
 pub use problem::{FieldError, Problem};
 pub use tokens::{IssueToken, IssuedToken, TokenKind};
@@ -17,6 +21,10 @@ pub mod paths {
     pub const PLAN_MOVE: &str = "/v1/move-plans";
     /// POST [`crate::MoveRequest`] → [`crate::Run`] (`planHash` set: only if the plan is still that one); GET → list of runs.
     pub const MOVES: &str = "/v1/moves";
+    /// POST [`crate::MigrationRequest`] → [`crate::MigrationPlan`].
+    pub const PLAN_MIGRATION: &str = "/v1/migration-plans";
+    /// POST [`crate::MigrationRequest`] → [`crate::MigrationStarted`] (`planHash` set: only if the plan is still that one).
+    pub const MIGRATIONS: &str = "/v1/migrations";
     /// GET [`crate::Automation`]; PUT to change it.
     pub const AUTOMATION: &str = "/v1/automation";
     /// POST [`crate::IssueToken`] → [`crate::IssuedToken`].
@@ -37,6 +45,11 @@ pub mod paths {
     /// POST → [`crate::Run`].
     pub fn rollback(name: &str) -> String {
         format!("{MOVES}/{name}/rollback")
+    }
+
+    /// GET → [`crate::MigrationReport`].
+    pub fn migration_report(name: &str) -> String {
+        format!("{MIGRATIONS}/{name}/report")
     }
 
     /// GET → [`crate::Location`].

@@ -47,6 +47,9 @@ pub struct Check {
     /// The reason's label, on failure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// The command to run next, on failure, when there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
 }
 
 /// What would be done.
@@ -155,7 +158,7 @@ pub struct Location {
     pub bucket: String,
     /// The cell that the head names.
     pub cell: String,
-    /// The StorageCell of the cell.
+    /// The StorageCell that serves its log.
     #[serde(default)]
     pub storage_cell: String,
     /// The head's term.

@@ -5,6 +5,7 @@
 pub mod bootstrap;
 pub mod checks;
 pub mod intent;
+pub mod migrations;
 pub mod moves;
 pub mod promotion;
 pub mod rollout;

@@ -11,7 +11,8 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::{Resource, ResourceExt};
 
 use super::pod::{Common, PodShape, common_args, mount, template};
-use crate::names::{CELL_LABEL, ENTRY_LABEL, HTTP_PORT, labels, selector, stateful_set};
+use super::storage::{STORAGE_DIR, volume};
+use crate::names::{CELL_LABEL, ENTRY_LABEL, HTTP_PORT, labels, selector, stateful_set, storage_secret};
 
 /// Where the token keys are, relative to `/`.
 const TOKEN_KEYS_DIR: &str = "etc/cellplane/token-keys";
@@ -23,6 +24,8 @@ pub struct CellInput<'a> {
     pub cell: &'a Cell,
     /// Its fleet.
     pub fleet: &'a Fleet,
+    /// The StorageCell that serves it.
+    pub serving: &'a str,
     /// Name of the Secret with the token keys.
     pub token_keys: &'a str,
     /// What all Pods are told.
@@ -36,7 +39,7 @@ fn role_spec(cell: &Cell, role: Role) -> &RoleSpec {
     match role {
         Role::Gateway => &cell.spec.roles.gateway,
         Role::Guild => &cell.spec.roles.guild,
-        Role::Data | Role::Store => &cell.spec.roles.data,
+        Role::Data | Role::Store | Role::Migrate => &cell.spec.roles.data,
     }
 }
 
@@ -55,11 +58,18 @@ pub fn set(input: &CellInput<'_>, role: Role) -> StatefulSet {
     let name = input.cell.name_any();
     let spec = role_spec(input.cell, role);
     let prefix = &input.fleet.spec.etcd.prefix;
-    let mut args = common_args(role.label(), &input.cell.spec.storage_cell_ref, input.common, prefix);
+    // Where the data is matters to data services only: the other roles keep their Pods when it changes.
+    let storage_cell = if role == Role::Data { input.serving } else { &input.cell.spec.storage_cell_ref };
+    let mut args = common_args(role.label(), storage_cell, input.common, prefix);
     args.insert(1, format!("--cell={name}"));
     let mut pod_labels = labels(&name, role.label());
     pod_labels.insert(CELL_LABEL.into(), name.clone());
     let (mut ports, mut mounts, mut volumes) = (Vec::new(), Vec::new(), Vec::new());
+    if role == Role::Data {
+        args.push(format!("--storage-dir={STORAGE_DIR}"));
+        mounts.push(mount("storage", STORAGE_DIR));
+        volumes.push(volume(&storage_secret(&name)));
+    }
     if role == Role::Gateway {
         let entry = &input.fleet.spec.entry;
         args.push(format!("--http-port={HTTP_PORT}"));

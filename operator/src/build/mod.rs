@@ -2,7 +2,12 @@
 
 pub mod cell;
 pub mod fleet;
+pub mod migration;
 mod pod;
+pub mod policy;
+pub mod probe;
+pub mod scylla;
+pub mod storage;
 pub mod store;
 
 pub use pod::Common;

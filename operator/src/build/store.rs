@@ -24,6 +24,8 @@ pub fn set(storage: &StorageCell, fleet: &Fleet, common: Common<'_>) -> Stateful
     let embedded = storage.spec.embedded.clone().unwrap_or_default();
     let mut args = common_args(Role::Store.label(), &name, common, &fleet.spec.etcd.prefix);
     args.push(format!("--data-dir={DATA_DIR}"));
+    // Without it the program's own default holds, and no Pod is replaced for its sake.
+    args.extend(embedded.reserve_bytes().map(|bytes| format!("--reserve-bytes={bytes}")));
     let selects = selector(&name, Role::Store.label());
     let mut pod_labels = labels(&name, Role::Store.label());
     pod_labels.insert(STORAGE_CELL_LABEL.into(), name.clone());

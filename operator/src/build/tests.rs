@@ -7,7 +7,7 @@ use cell_proto::directory::Role;
 use serde::Serialize;
 
 use super::cell::{CellInput, ROLES, budget, entry_label, set};
-use super::{Common, fleet, store};
+use super::{Common, fleet, migration, policy, probe, scylla, storage, store};
 use crate::fixtures::{cell, fleet as a_fleet, storage_cell};
 
 fn golden(name: &str, object: &impl Serialize) {
@@ -22,7 +22,13 @@ fn golden(name: &str, object: &impl Serialize) {
 
 fn with_input<T>(use_it: impl FnOnce(&CellInput<'_>) -> T) -> T {
     let (cell, fleet) = (cell("shared-1", "main"), a_fleet());
-    use_it(&CellInput { cell: &cell, fleet: &fleet, token_keys: "prod-token-keys", common: common(&fleet) })
+    use_it(&CellInput {
+        cell: &cell,
+        fleet: &fleet,
+        serving: "main",
+        token_keys: "prod-token-keys",
+        common: common(&fleet),
+    })
 }
 
 fn common(fleet: &cell_crds::Fleet) -> Common<'_> {
@@ -74,11 +80,31 @@ fn pods_speak_plaintext_beyond_loopback_only_where_the_operator_was_told_so() {
 }
 
 #[test]
+fn a_reserve_reaches_the_store_and_none_leaves_its_pod_as_it_was() {
+    let reserved = |reserve: Option<&str>| {
+        let (mut storage, fleet) = (storage_cell("main"), a_fleet());
+        let embedded = serde_json::json!({"size": "1Gi", "reserve": reserve});
+        storage.spec.embedded = Some(serde_json::from_value(embedded).unwrap());
+        let set = store::set(&storage, &fleet, common(&fleet));
+        let args = set.spec.unwrap().template.spec.unwrap().containers.remove(0).args.unwrap();
+        args.into_iter().find(|arg| arg.starts_with("--reserve-bytes"))
+    };
+    assert_eq!(reserved(Some("1Gi")).as_deref(), Some("--reserve-bytes=1073741824"));
+    assert_eq!(reserved(None), None);
+}
+
+#[test]
 fn a_cordon_changes_a_label_and_no_pod_template() {
     let before = with_input(|input| set(input, Role::Gateway));
     let (mut cordoned, fleet) = (cell("shared-1", "main"), a_fleet());
     cordoned.spec.availability = Availability::Cordoned;
-    let input = CellInput { cell: &cordoned, fleet: &fleet, token_keys: "prod-token-keys", common: common(&fleet) };
+    let input = CellInput {
+        cell: &cordoned,
+        fleet: &fleet,
+        serving: "main",
+        token_keys: "prod-token-keys",
+        common: common(&fleet),
+    };
     assert_eq!(set(&input, Role::Gateway), before);
     assert_eq!(entry_label(&cordoned), "false");
 }
@@ -95,7 +121,13 @@ fn every_field_of_a_role_changes_its_set() {
     for template in templates {
         let (mut changed, fleet) = (cell("shared-1", "main"), a_fleet());
         changed.spec.roles.data.template = Some(serde_json::from_value(template.clone()).unwrap());
-        let input = CellInput { cell: &changed, fleet: &fleet, token_keys: "prod-token-keys", common: common(&fleet) };
+        let input = CellInput {
+            cell: &changed,
+            fleet: &fleet,
+            serving: "main",
+            token_keys: "prod-token-keys",
+            common: common(&fleet),
+        };
         assert_ne!(set(&input, Role::Data), before, "{template}");
     }
 }
@@ -105,4 +137,98 @@ fn a_token_key_is_kept_as_given_and_owned_by_nobody() {
     let secret = fleet::keys(&a_fleet(), &[7; 48]);
     assert_eq!(secret.data.unwrap()["current"].0, vec![7; 48]);
     assert!(secret.metadata.owner_references.is_none());
+}
+
+fn database(managed: bool) -> cell_crds::StorageCell {
+    let external = serde_json::json!({"contactPoints": ["db-0:9042"], "secretRef": "login", "datacenter": "dc1",
+        "tls": {"caSecretRef": "ca"}});
+    let rack = serde_json::json!({"name": "a", "members": 3, "storage": "100Gi", "cpu": "4", "memory": "16Gi"});
+    let mut spec = serde_json::json!({"engine": "scylla", "keyspace": "cellplane", "replication": {"dc1": 3}});
+    if managed {
+        spec["managed"] = serde_json::json!({"version": "6.2.0", "racks": [rack]});
+    } else {
+        spec["external"] = external;
+    }
+    cell_crds::StorageCell::new("next", serde_json::from_value(spec).unwrap())
+}
+
+#[test]
+fn the_file_of_a_database_has_what_a_driver_needs_and_an_embedded_one_has_none() {
+    let login = storage::Login { username: "u".into(), password: "p".into(), ca_pem: Some("PEM".into()) };
+    let (name, content) = storage::file(&database(false), &login).unwrap();
+    let content: serde_json::Value = serde_json::from_str(&content).unwrap();
+    assert_eq!(name, "next.json");
+    let expected = serde_json::json!({"name": "next", "engine": "scylla", "contactPoints": ["db-0:9042"],
+        "keyspace": "cellplane", "consistency": "LocalQuorum", "datacenter": "dc1", "username": "u", "password": "p",
+        "caPem": "PEM", "replication": {"dc1": 3}});
+    assert_eq!(content, expected);
+    let (_, managed) = storage::file(&database(true), &storage::Login::default()).unwrap();
+    assert!(managed.contains("next-client:9042") && !managed.contains("password"), "{managed}");
+    assert!(storage::file(&storage_cell("main"), &login).is_none());
+}
+
+#[test]
+fn a_scylla_cluster_is_as_its_definition_asks_and_its_readiness_is_read_from_its_status() {
+    let storage = database(true);
+    let wanted = scylla::cluster(&storage).unwrap();
+    assert_eq!(wanted["spec"]["datacenter"]["racks"][0]["storage"]["capacity"], "100Gi");
+    assert!(wanted["metadata"]["ownerReferences"].is_null(), "it outlives its StorageCell where data is retained");
+    let condition = |kind: &str, status: &str| serde_json::json!({"type": kind, "status": status, "message": "m"});
+    let live = |ready: i64, conditions: serde_json::Value| {
+        serde_json::json!({"metadata": {"generation": 2}, "status": {"observedGeneration": 2, "conditions": conditions,
+            "racks": {"a": {"members": 3, "readyMembers": ready}}}})
+    };
+    let up = serde_json::json!([condition("Available", "True"), condition("Degraded", "False")]);
+    assert_eq!(scylla::readiness(&live(3, up.clone()), &storage), Ok(3));
+    assert!(scylla::readiness(&live(2, up), &storage).unwrap_err().contains("2 of 3"));
+    let down = serde_json::json!([condition("Available", "True"), condition("Degraded", "True")]);
+    assert!(scylla::readiness(&live(3, down), &storage).unwrap_err().contains("degraded"));
+    assert!(scylla::readiness(&serde_json::json!({"metadata": {"generation": 1}}), &storage).is_err());
+}
+
+#[test]
+fn only_data_services_and_migrations_reach_a_database() {
+    let policy = policy::database(&storage_cell("main")).unwrap();
+    let text = serde_json::to_string(&policy).unwrap();
+    assert!(text.contains(r#"["coordinator","data","probe","worker"]"#), "{text}");
+    assert!(!text.contains("gateway") && !text.contains("guild"));
+    let managed = policy::database(&database(true)).unwrap().spec.unwrap().ingress.unwrap();
+    let open = managed.last().unwrap().ports.clone().unwrap();
+    let covers = |port: i32| {
+        open.iter().any(|range| {
+            let first = serde_json::to_value(&range.port).unwrap().as_i64().unwrap();
+            (first..=i64::from(range.end_port.unwrap())).contains(&i64::from(port))
+        })
+    };
+    assert!(![9042, 9142, 19_042, 19_142].into_iter().any(covers) && covers(7000) && covers(10_001));
+    assert!(policy::database(&database(false)).is_none(), "it guards itself");
+}
+
+#[test]
+fn a_migrations_processes_are_told_what_they_need() {
+    let spec = serde_json::json!({"source": "main", "target": "next", "scope": {"units": ["b0001", "b0002"]}});
+    let one = cell_crds::StorageMigration::new("mig", serde_json::from_value(spec).unwrap());
+    let fleet = a_fleet();
+    let input = migration::MigrationInput { migration: &one, run_id: "run", fleet: &fleet, common: common(&fleet) };
+    let args = |pod: k8s_openapi::api::core::v1::PodTemplateSpec| {
+        pod.spec.unwrap().containers.remove(0).args.unwrap().join(" ")
+    };
+    let set = migration::coordinator_set(&input).spec.unwrap();
+    let told = args(set.template);
+    assert!(told.starts_with("migrate coordinator --run-id=run --migration=mig"), "{told}");
+    assert!(told.contains("--source=main --target=next --units=b0001,b0002"), "{told}");
+    assert_eq!(set.volume_claim_templates.unwrap().len(), 1, "what is done outlives the Pod");
+    let deployment = migration::worker_deployment(&input).spec.unwrap();
+    let told = args(deployment.template);
+    assert!(told.starts_with("migrate worker") && !told.contains("--source"), "{told}");
+    let probe = probe::ProbeInput {
+        job: "next-probe-0",
+        storage_cell: "next",
+        secret: "next-probe-storage",
+        owner: None,
+        fleet: &fleet,
+    };
+    let job = probe::job(&probe).spec.unwrap();
+    assert_eq!(job.template.spec.as_ref().unwrap().restart_policy.as_deref(), Some("Never"));
+    assert!(args(job.template).starts_with("migrate probe --storage-dir=etc/cellplane/storage --name=next"));
 }

@@ -11,7 +11,7 @@ pub fn cell_facts(cell: &Cell, view: &View) -> CellFacts {
     let name = cell.name_any();
     let live = |role| view.members_of(role, &name).filter(|member| !member.draining).count();
     CellFacts {
-        storage_cell: cell.spec.storage_cell_ref.clone(),
+        storage_cell: super::databases::serving(cell),
         availability: match cell.spec.availability {
             Availability::Active => PlanAvailability::Active,
             Availability::Cordoned => PlanAvailability::Cordoned,

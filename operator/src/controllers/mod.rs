@@ -2,8 +2,10 @@
 //! that cannot be decoded; what a kind needs is decided below.
 
 pub mod cell;
+pub mod databases;
 pub mod fleet;
 pub mod guild;
+pub mod migration;
 pub mod moves;
 pub mod storage_cell;
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use cell_crds::{Cell, Fleet, Guild, Move, StorageCell};
+use cell_crds::{Cell, Fleet, Guild, Move, StorageCell, StorageMigration};
 use cell_runtime::CancellationToken;
 use futures::StreamExt;
 use k8s_openapi::NamespaceResourceScope;
@@ -20,7 +20,7 @@ use serde::de::DeserializeOwned;
 use tokio::sync::broadcast;
 use tokio::task::JoinSet;
 
-use super::{Outcome, cell, fleet, guild, moves, storage_cell};
+use super::{Outcome, cell, databases, fleet, guild, migration, moves, storage_cell};
 use crate::context::{Context, Stores};
 use crate::error::ReconcileError;
 
@@ -68,6 +68,7 @@ pub struct Controllers {
     cells: Controller<Guarded<Cell>>,
     guilds: Controller<Guarded<Guild>>,
     moves: Controller<Guarded<Move>>,
+    migrations: Controller<Guarded<StorageMigration>>,
 }
 
 fn watched() -> watcher::Config {
@@ -88,6 +89,7 @@ pub fn stores(client: &Client, namespace: &str) -> (Controllers, Stores) {
         cells: make(client, namespace),
         guilds: make(client, namespace),
         moves: make(client, namespace),
+        migrations: make(client, namespace),
     };
     let stores = Stores {
         fleets: controllers.fleets.store(),
@@ -95,19 +97,18 @@ pub fn stores(client: &Client, namespace: &str) -> (Controllers, Stores) {
         cells: controllers.cells.store(),
         guilds: controllers.guilds.store(),
         moves: controllers.moves.store(),
+        migrations: controllers.migrations.store(),
     };
     (controllers, stores)
 }
 
 /// Runs all controllers until `shutdown`; then lets what runs finish.
 pub fn start(controllers: Controllers, context: &Arc<Context>, shutdown: &CancellationToken) -> JoinSet<()> {
-    let Controllers { client, namespace, fleets, storage_cells, cells, guilds, moves } = controllers;
+    let Controllers { client, namespace, fleets, storage_cells, cells, guilds, moves, migrations } = controllers;
     let sets = || Api::<Guarded<StatefulSet>>::namespaced(client.clone(), &namespace);
     let mut tasks = JoinSet::new();
     // A change of one kind that another depends on looks at all of that other kind again.
-    let (fleet_changed, _) = broadcast::channel::<()>(16);
-    let (cell_changed, _) = broadcast::channel::<()>(16);
-
+    let [(fleet_changed, _), (cell_changed, _)] = [(), ()].map(|()| broadcast::channel::<()>(16));
     let fleets = fleets.reconcile_all_on(pulse(&cell_changed));
     let told = fleet_changed.clone();
     spawn(&mut tasks, fleets, context, shutdown, "fleet", move |object: Fleet, context| {
@@ -120,17 +121,23 @@ pub fn start(controllers: Controllers, context: &Arc<Context>, shutdown: &Cancel
             ended.map(|ended| ended.outcome)
         }
     });
-
     let storage_cells = storage_cells.owns(sets(), watched()).reconcile_all_on(pulse(&fleet_changed));
     spawn(&mut tasks, storage_cells, context, shutdown, "storagecell", |object: StorageCell, context| async move {
         storage_cell::reconcile(&object, &context).await
     });
-
-    let cells = cells.owns(sets(), watched()).reconcile_all_on(pulse(&fleet_changed)).watches(
-        Api::<Guarded<StorageCell>>::namespaced(client.clone(), &namespace),
-        watched(),
-        cells_of(&context.stores),
-    );
+    let cells = cells
+        .owns(sets(), watched())
+        .reconcile_all_on(pulse(&fleet_changed))
+        .watches(
+            Api::<Guarded<StorageCell>>::namespaced(client.clone(), &namespace),
+            watched(),
+            cells_of(&context.stores),
+        )
+        .watches(
+            Api::<Guarded<StorageMigration>>::namespaced(client.clone(), &namespace),
+            watched(),
+            cells_of_migration(&context.stores),
+        );
     let told = cell_changed.clone();
     spawn(&mut tasks, cells, context, shutdown, "cell", move |object: Cell, context| {
         let told = told.clone();
@@ -142,7 +149,6 @@ pub fn start(controllers: Controllers, context: &Arc<Context>, shutdown: &Cancel
             ended.map(|ended| ended.outcome)
         }
     });
-
     let guilds = guilds.reconcile_all_on(pulse(&cell_changed)).watches(
         Api::<Guarded<Move>>::namespaced(client.clone(), &namespace),
         watched(),
@@ -152,11 +158,8 @@ pub fn start(controllers: Controllers, context: &Arc<Context>, shutdown: &Cancel
         guild::reconcile(&object, &context).await
     });
 
-    let moves = moves.reconcile_all_on(pulse(&fleet_changed));
-    spawn(&mut tasks, moves, context, shutdown, "move", |object: Move, context| async move {
-        moves::reconcile(&object, &context).await
-    });
-
+    start_runs(&mut tasks, moves, migrations, context, (shutdown, &fleet_changed));
+    tasks.spawn(moves::orphans::watch(context.clone(), shutdown.clone()));
     audits(&mut tasks, &client, context, shutdown);
     let (filling, stop) = (context.clone(), shutdown.clone());
     tasks.spawn(async move {
@@ -168,8 +171,27 @@ pub fn start(controllers: Controllers, context: &Arc<Context>, shutdown: &Cancel
     tasks
 }
 
+/// The controllers of what runs to an end.
+fn start_runs(
+    tasks: &mut JoinSet<()>,
+    moves: Controller<Guarded<Move>>,
+    migrations: Controller<Guarded<StorageMigration>>,
+    context: &Arc<Context>,
+    (shutdown, fleet_changed): (&CancellationToken, &broadcast::Sender<()>),
+) {
+    let moves = moves.reconcile_all_on(pulse(fleet_changed));
+    spawn(tasks, moves, context, shutdown, "move", |object: Move, context| async move {
+        moves::reconcile(&object, &context).await
+    });
+
+    let migrations = migrations.reconcile_all_on(pulse(fleet_changed));
+    spawn(tasks, migrations, context, shutdown, "storagemigration", |object: StorageMigration, context| async move {
+        migration::reconcile(&object, &context).await
+    });
+}
+
+/// A pulse missed while another is handled asks for nothing more than the next one.
 fn pulse(sender: &broadcast::Sender<()>) -> impl futures::Stream<Item = ()> + Send + 'static {
-    // A pulse missed while another is handled asks for nothing more than the next one.
     tokio_stream::wrappers::BroadcastStream::new(sender.subscribe()).map(|_| ())
 }
 
@@ -179,6 +201,23 @@ fn cells_of(stores: &Stores) -> impl Fn(Guarded<StorageCell>) -> Vec<ObjectRef<G
         let name = storage.name_any();
         let uses = |cell: &&Arc<Guarded<Cell>>| cell.0.as_ref().is_ok_and(|cell| cell.spec.storage_cell_ref == name);
         cells.state().iter().filter(uses).map(|cell| ObjectRef::from_obj(cell.as_ref())).collect()
+    }
+}
+
+/// A migration that begins or ends changes what its cells must reach. Those that neither side names need no look.
+fn cells_of_migration(
+    stores: &Stores,
+) -> impl Fn(Guarded<StorageMigration>) -> Vec<ObjectRef<Guarded<Cell>>> + Send + Sync + 'static {
+    let cells = stores.cells.clone();
+    move |object| {
+        let Ok(one) = &object.0 else { return Vec::new() };
+        let touched = |cell: &&Arc<Guarded<Cell>>| {
+            cell.0.as_ref().is_ok_and(|cell| {
+                let needed = databases::needed(cell, &[]);
+                needed.contains(&one.spec.source) || needed.contains(&one.spec.target)
+            })
+        };
+        cells.state().iter().filter(touched).map(|cell| ObjectRef::from_obj(cell.as_ref())).collect()
     }
 }
 
@@ -282,6 +321,7 @@ async fn fill(client: &Client, context: &Context) {
         filled(Api::<Cell>::namespaced(client.clone(), namespace), &stores.cells),
         filled(Api::<Guild>::namespaced(client.clone(), namespace), &stores.guilds),
         filled(Api::<Move>::namespaced(client.clone(), namespace), &stores.moves),
+        filled(Api::<StorageMigration>::namespaced(client.clone(), namespace), &stores.migrations),
     );
 }
 
@@ -308,6 +348,7 @@ fn audits(tasks: &mut JoinSet<()>, client: &Client, context: &Arc<Context>, shut
     audit(tasks, client, context, shutdown, ("cell", stores.cells));
     audit(tasks, client, context, shutdown, ("guild", stores.guilds));
     audit(tasks, client, context, shutdown, ("move", stores.moves));
+    audit(tasks, client, context, shutdown, ("storagemigration", stores.migrations));
 }
 
 fn audit<K: Kind>(

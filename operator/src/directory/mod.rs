@@ -1,6 +1,8 @@
 //! The fleet's etcd as the operator uses it: the view every role sees, and writes that only the present leader can make.
 
 mod link;
+mod migration_wire;
+mod migrations;
 mod runs;
 mod wire;
 
@@ -12,7 +14,8 @@ use cell_runtime::{CancellationToken, Channels};
 
 use crate::leader::Leadership;
 pub use link::{Link, LinkError};
-pub use runs::{Begun, StoredRun, content_of};
+pub use migrations::{MigrationBegun, StoredMigration, migration_content};
+pub use runs::{Begun, StoredRun, content_of, differences};
 
 /// Holds the link to the fleet's etcd, and makes it anew when the fleet names another.
 pub struct Hub {

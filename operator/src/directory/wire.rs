@@ -47,6 +47,8 @@ mirror!(
         Done,
     }
 );
+pub(super) use mirror;
+
 mirror!(DirectionWire = Direction { Forward, Back });
 mirror!(WishWire = Wish { TooLateToAbort, TooEarlyToRollBack, TooLateToRollBack });
 
@@ -111,7 +113,7 @@ struct UnitWire {
 }
 
 #[derive(Serialize, Deserialize)]
-struct WhyWire {
+pub(super) struct WhyWire {
     reason: String,
     message: String,
 }

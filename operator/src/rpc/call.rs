@@ -9,7 +9,7 @@ use cell_proto::v1::data_service_client::DataServiceClient;
 use cell_proto::v1::guild_service_client::GuildServiceClient;
 use cell_proto::v1::{
     AnnounceStandbyRequest, ClaimReply, ClaimRequest, ForgetRequest, InspectRequest, MergeGuildRequest, ReachReply,
-    ReachRequest, Refusal, Route, SplitGuildRequest, SwitchReply, SwitchRequest, TakeOverRequest, WarmReply,
+    ReachRequest, Reason, Refusal, Route, SplitGuildRequest, SwitchReply, SwitchRequest, TakeOverRequest, WarmReply,
     WarmRequest,
 };
 use cell_runtime::View;
@@ -172,9 +172,14 @@ impl Caller<'_> {
                     run_id,
                     data_address: self.data_address(from, log)?,
                     bucket_log: bucket.clone(),
+                    term: self.term(log),
                 };
                 let mut client = self.guild(&address)?;
-                Ok(of_warm(&self.reply(&address, DEADLINE, client.warm(call)).await?))
+                let mut reply = self.reply(&address, DEADLINE, client.warm(call.clone())).await?;
+                if let Some(term) = newer_term(reply.refusal.as_ref()) {
+                    reply = self.reply(&address, DEADLINE, client.warm(WarmRequest { term, ..call })).await?;
+                }
+                Ok(of_warm(&reply))
             }
             Request::AnnounceStandby { guild_id, log, from, to } => {
                 let address = self.guild_address(from, *guild_id)?;
@@ -205,14 +210,23 @@ impl Caller<'_> {
                 let mut client = self.guild(&address)?;
                 Ok(of_run(&self.reply(&address, DEADLINE, client.take_over(call)).await?))
             }
-            Request::Forget { guild_id, cell, .. } => {
+            Request::Forget { guild_id, cell, log } => {
                 let address = self.guild_address(cell, *guild_id)?;
                 let mut client = self.guild(&address)?;
-                let call = ForgetRequest { guild_id: *guild_id, run_id };
-                Ok(of_run(&self.reply(&address, DEADLINE, client.forget(call)).await?))
+                let call = ForgetRequest { guild_id: *guild_id, run_id, log: log.clone(), term: self.term(log) };
+                let mut reply = self.reply(&address, DEADLINE, client.forget(call.clone())).await?;
+                if let Some(term) = newer_term(reply.refusal.as_ref()) {
+                    reply = self.reply(&address, DEADLINE, client.forget(ForgetRequest { term, ..call })).await?;
+                }
+                Ok(of_run(&reply))
             }
             other => Err(unfit(other)),
         }
+    }
+
+    /// The head's term as the directory has it: a copy of the request that is late is refused by it.
+    fn term(&self, log: &str) -> u64 {
+        self.link.directory.view().place(log).map_or(0, |place| place.term)
     }
 
     /// Where a guild is, or will be, in `cell`, by the head's `term`, or the higher one by which its owner there has claimed it since.
@@ -227,6 +241,12 @@ impl Caller<'_> {
             guild_address: self.guild_address(cell, guild_id)?,
         })
     }
+}
+
+/// The directory may be behind the node; its word is taken once. A late copy of a request has nobody to do so.
+fn newer_term(refusal: Option<&Refusal>) -> Option<u64> {
+    let stale = refusal.filter(|refusal| refusal.why() == Reason::StaleTerm)?;
+    stale.route.as_ref().map(|route| route.term)
 }
 
 fn unfit(request: &Request) -> Response {

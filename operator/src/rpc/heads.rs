@@ -5,7 +5,9 @@ use std::time::Duration;
 use cell_proto::MAX_MESSAGE_BYTES;
 use cell_proto::directory::{Member, Role};
 use cell_proto::v1::data_service_client::DataServiceClient;
-use cell_proto::v1::{CreateHeadsRequest, Head, InspectReply, InspectRequest, ListHeadsRequest};
+use cell_proto::v1::{
+    CreateHeadsRequest, Head, InspectReply, InspectRequest, ListHeadsRequest, ReadGuildRequest, Reason,
+};
 use cell_runtime::View;
 use tonic::transport::Channel;
 
@@ -14,6 +16,10 @@ use crate::directory::Link;
 use crate::error::ReconcileError;
 
 const DEADLINE: Duration = Duration::from_secs(10);
+/// How long the owner of a guild's log may take to say whether it knows the guild.
+const GUILD_DEADLINE: Duration = Duration::from_secs(3);
+/// How often a redirect is followed.
+const MOST_REDIRECTS: usize = 3;
 const PAGE: i32 = 2048;
 /// Most pages read of one StorageCell: far above any fleet's number of logs.
 const MOST_PAGES: usize = 512;
@@ -70,6 +76,40 @@ pub async fn all_heads(link: &Link, address: &str, cell: &str) -> Result<Vec<Hea
         }
     }
     Err(failed(VERB, address, "more heads than one look can take"))
+}
+
+/// Whether a log's owner in `cell` knows a guild. Follows redirects a few times.
+///
+/// # Errors
+/// [`ReconcileError::Rpc`] when nobody there can say.
+pub async fn guild_exists(link: &Link, cell: &str, log: &str, guild_id: i64) -> Result<bool, ReconcileError> {
+    const VERB: &str = "read guild";
+    let mut last = failed(VERB, cell, "no live data service");
+    for _ in 0..MOST_REDIRECTS {
+        let member = data_in_cell(&link.directory.view(), cell, log).map(|member| member.grpc_address.clone());
+        let Some(address) = member else { break };
+        let mut client = client(link, &address, VERB)?;
+        let first = async {
+            let request = ReadGuildRequest { log: log.to_owned(), guild_id };
+            client.read_guild(request).await?.into_inner().message().await
+        };
+        // Only the first chunk is looked at: it has the guild, or the refusal.
+        let chunk = match tokio::time::timeout(GUILD_DEADLINE, first).await {
+            Ok(Ok(chunk)) => chunk.unwrap_or_default(),
+            Ok(Err(status)) => return Err(failed(VERB, &address, status.message())),
+            Err(_) => return Err(failed(VERB, &address, format!("no answer within {} s", GUILD_DEADLINE.as_secs()))),
+        };
+        match chunk.refusal {
+            None => return Ok(chunk.guild.is_some()),
+            Some(refusal) if refusal.why() == Reason::NotFound => return Ok(false),
+            Some(refusal) => {
+                let Some(route) = &refusal.route else { return Err(failed(VERB, &address, refusal.message)) };
+                link.directory.correct(route);
+                last = failed(VERB, &address, refusal.message);
+            }
+        }
+    }
+    Err(last)
 }
 
 /// Creates heads at a cell's data service, each only if absent. Answers how many were new.

@@ -4,6 +4,8 @@
 mod answer;
 mod call;
 mod heads;
+mod migrate;
 
 pub use call::perform;
-pub use heads::{all_heads, create_heads, data_members_of, inspect};
+pub use heads::{all_heads, create_heads, data_members_of, guild_exists, inspect};
+pub use migrate::{Control, MigrateCaller};

@@ -34,7 +34,11 @@ pub(super) struct Right {
 impl Right {
     pub(super) const READ_MOVES: Self = Self { verb: "get", resource: "moves" };
     pub(super) const START_MOVES: Self = Self { verb: "create", resource: "moves" };
+    /// A dedicated cell is made by whoever starts a move to it.
+    pub(super) const MAKE_CELLS: Self = Self { verb: "create", resource: "cells" };
     pub(super) const CHANGE_MOVES: Self = Self { verb: "update", resource: "moves" };
+    pub(super) const READ_MIGRATIONS: Self = Self { verb: "get", resource: "storagemigrations" };
+    pub(super) const START_MIGRATIONS: Self = Self { verb: "create", resource: "storagemigrations" };
     pub(super) const READ_FLEETS: Self = Self { verb: "get", resource: "fleets" };
     pub(super) const CHANGE_FLEETS: Self = Self { verb: "update", resource: "fleets" };
     /// No such resource is served: the rule alone says who may speak as any user of the chat.
@@ -221,5 +225,32 @@ mod tests {
             assert!(kept.0.lock().len() <= MOST_KEPT);
         }
         assert!(kept.get(&(MOST_KEPT * 3 - 1), now).is_some(), "the newest is there");
+    }
+
+    /// A Kubernetes that knows every token, and lets its bearer create `moves` and nothing else.
+    fn kubernetes() -> Client {
+        use axum::body::{Body, to_bytes};
+        let answer = |request: http::Request<kube::client::Body>| async move {
+            let body = to_bytes(Body::new(request.into_body()), 1 << 16).await?;
+            let mut review: serde_json::Value = serde_json::from_slice(&body)?;
+            review["status"] = match review["kind"].as_str() {
+                Some("TokenReview") => serde_json::json!({"authenticated": true, "user": {"username": "ada"}}),
+                _ => {
+                    let asked = &review["spec"]["resourceAttributes"];
+                    serde_json::json!({"allowed": asked["resource"] == "moves" && asked["verb"] == "create"})
+                }
+            };
+            Ok::<_, tower::BoxError>(http::Response::new(Body::from(review.to_string())))
+        };
+        Client::new(tower::service_fn(answer), "fleet")
+    }
+
+    #[tokio::test]
+    async fn who_may_start_moves_may_not_thereby_make_cells() {
+        let reviewer = Reviewer::new(kubernetes(), "fleet");
+        assert!(reviewer.check(Some("Bearer t"), Right::START_MOVES).await.is_ok());
+        let refused = reviewer.check(Some("Bearer t"), Right::MAKE_CELLS).await.unwrap_err();
+        let said = format!("{refused:?}");
+        assert!(said.contains("403") && said.contains("resources: [cells], verbs: [create]"), "{said}");
     }
 }

@@ -1,4 +1,4 @@
-//! Where a guild is: the directory says whom to ask, the head decides.
+//! Where a guild is: the directory says whom to ask, the head decides. A bucket's head says nothing of a guild in it: its owner does.
 
 use axum::Json;
 use axum::extract::{Path, State};
@@ -10,6 +10,7 @@ use cell_runtime::route::unit_of_guild;
 
 use super::Api;
 use super::error::ApiError;
+use crate::controllers::databases::serving;
 use crate::directory::Link;
 use crate::rpc;
 
@@ -61,10 +62,28 @@ pub(super) async fn find(api: &Api, guild_id: i64) -> Result<Location, ApiError>
             cell.clone_from(&head.cell);
             continue;
         }
+        if unit != Unit::Guild(guild_id) {
+            known(&link, guild_id, &cell, &unit.log()).await?;
+        }
         return describe(api, &link, guild_id, (unit, head, reply)).await;
     }
     let detail = format!("guild {guild_id}: no head serves it; the fleet may not be bootstrapped (cellctl status)");
     Err(ApiError::new(404, Reason::GuildNotFound.label(), "guild not found", detail).next("cellctl status"))
+}
+
+/// Refuses a guild that its bucket's owner does not know. Where the owner cannot be asked, the head alone has to do.
+async fn known(link: &Link, guild_id: i64, cell: &str, log: &str) -> Result<(), ApiError> {
+    match rpc::guild_exists(link, cell, log, guild_id).await {
+        Ok(true) => Ok(()),
+        Ok(false) => {
+            let detail = format!("guild {guild_id}: its bucket {log} in cell {cell} has no such guild; check the id");
+            Err(ApiError::new(404, Reason::GuildNotFound.label(), "guild not found", detail))
+        }
+        Err(error) => {
+            tracing::debug!(guild_id, error = format!("{error:#}"), "located by the bucket's head alone");
+            Ok(())
+        }
+    }
 }
 
 async fn describe(
@@ -85,7 +104,11 @@ async fn describe(
         guild_id: guild_id.to_string(),
         unit: unit.to_string(),
         bucket: Unit::bucket(guild_id).to_string(),
-        storage_cell: cell.map(|cell| cell.spec.storage_cell_ref).unwrap_or_default(),
+        // A unit may have been carried off the StorageCell that serves its cell.
+        storage_cell: Some(reply.storage_cell)
+            .filter(|name| !name.is_empty())
+            .or_else(|| cell.as_ref().map(serving))
+            .unwrap_or_default(),
         term: head.term,
         data_owner: head.appender,
         guild_owner: hinted.unwrap_or_else(winner),

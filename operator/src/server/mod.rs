@@ -6,6 +6,7 @@ mod automation;
 mod door;
 mod error;
 mod locate;
+mod migrations;
 mod moves;
 mod plan;
 mod tokens;
@@ -53,6 +54,9 @@ pub fn router(context: Arc<Context>, client: kube::Client) -> Router {
         .route(&paths::abort("{name}"), allow(Right::CHANGE_MOVES, post(moves::abort)))
         .route(&paths::rollback("{name}"), allow(Right::CHANGE_MOVES, post(moves::rollback)))
         .route(&paths::location("{guild_id}"), reads(get(locate::locate)))
+        .route(paths::PLAN_MIGRATION, allow(Right::READ_MIGRATIONS, post(migrations::plan)))
+        .route(paths::MIGRATIONS, allow(Right::START_MIGRATIONS, post(migrations::start)))
+        .route(&paths::migration_report("{name}"), allow(Right::READ_MIGRATIONS, get(migrations::report)))
         .route(paths::TOKENS, allow(Right::ISSUE_TOKENS, post(tokens::issue)))
         .route(
             paths::AUTOMATION,

@@ -6,9 +6,11 @@ use axum::extract::{Path, State};
 use cell_api::{MovePlan, MoveRequest, Run, Target};
 use cell_crds::condition::find as find_condition;
 use cell_crds::{ConditionType, Move, MoveCause, MoveSpec, Reason};
+use http::HeaderMap;
 use kube::ResourceExt;
 use serde_json::json;
 
+use super::auth::Right;
 use super::error::{ApiError, Body};
 use super::{Api, plan};
 use crate::build;
@@ -37,7 +39,11 @@ async fn get(api: &Api, name: &str) -> Result<Move, ApiError> {
     })
 }
 
-pub(super) async fn start(State(api): State<Api>, Body(request): Body<MoveRequest>) -> Result<Json<Run>, ApiError> {
+pub(super) async fn start(
+    State(api): State<Api>,
+    headers: HeaderMap,
+    Body(request): Body<MoveRequest>,
+) -> Result<Json<Run>, ApiError> {
     let (fleet, _) = api.fleet()?;
     if fleet.spec.paused {
         let detail = "Fleet.spec.paused is set: nothing is started until it is unset";
@@ -52,10 +58,14 @@ pub(super) async fn start(State(api): State<Api>, Body(request): Body<MoveReques
     if let Some(check) = plan.refusal() {
         let reason = check.reason.clone().unwrap_or_default();
         let status = if reason == "UnitBusy" { 409 } else { 422 };
-        return Err(ApiError::new(status, &reason, "the move is refused", check.message.clone()));
+        let refusal = ApiError::new(status, &reason, "the move is refused", check.message.clone());
+        return Err(match &check.next {
+            Some(next) => refusal.next(next.clone()),
+            None => refusal,
+        });
     }
     if request.target == Target::Dedicated {
-        make_dedicated(&api, &plan).await?;
+        make_dedicated(&api, &headers, &plan).await?;
     }
     let one = build_move(&plan, &request.target);
     let name = one.name_any();
@@ -67,12 +77,15 @@ pub(super) async fn start(State(api): State<Api>, Body(request): Body<MoveReques
     Ok(Json(run_of(&get(&api, &name).await?)))
 }
 
-async fn make_dedicated(api: &Api, plan: &MovePlan) -> Result<(), ApiError> {
+/// The cell of a guild's own, if it is not there yet. It is made for the caller, who must have the right to make it.
+async fn make_dedicated(api: &Api, headers: &HeaderMap, plan: &MovePlan) -> Result<(), ApiError> {
     let stores = &api.context.stores;
     let namespace = &api.context.settings.namespace;
     if stores.cell(namespace, &plan.to).is_some() {
         return Ok(());
     }
+    let bearer = headers.get(http::header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+    api.reviewer.check(bearer, Right::MAKE_CELLS).await?;
     let Some(source) = stores.cell(namespace, &plan.from) else {
         let detail = format!("cell {} serves the guild and has no Cell resource", plan.from);
         return Err(ApiError::new(409, Reason::ReferenceNotFound.label(), "no such cell", detail));

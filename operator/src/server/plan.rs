@@ -58,11 +58,22 @@ pub(super) async fn make(api: &Api, request: &MoveRequest) -> Result<MovePlan, A
     Ok(plan.sealed())
 }
 
+/// As the schema of a Move has it.
+fn is_cell_name(name: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    let ends = |byte: Option<u8>| byte.is_some_and(plain);
+    name.len() <= 40
+        && ends(name.bytes().next())
+        && ends(name.bytes().next_back())
+        && name.bytes().all(|byte| plain(byte) || byte == b'-' || byte == b'.')
+}
+
 fn target(view: &View, target: &Target, guild_id: i64) -> Result<String, ApiError> {
     match target {
-        Target::Cell(cell) if cell.is_empty() || cell.len() > 40 => {
-            Err(ApiError::invalid("target.cell", "the name of a Cell, 1–40 characters"))
-        }
+        Target::Cell(cell) if !is_cell_name(cell) => Err(ApiError::invalid(
+            "target.cell",
+            "the name of a Cell: 1–40 of a-z, 0-9, - and ., the first and the last a letter or digit",
+        )),
         Target::Cell(cell) => Ok(cell.clone()),
         Target::Dedicated => Ok(dedicated_cell(&guild_id.to_string())),
         Target::Bucket => {
@@ -124,24 +135,55 @@ async fn checks(
     };
     let log = Unit::Guild(parse_guild(&location.guild_id)?).log();
     let free = match link.run_of_unit(&log).await? {
-        Some(run_id) => refused("free", &MoveRefusal::UnitBusy { unit: log, run_id }),
+        Some(run_id) => busy(link, log, run_id).await?,
         None => passed("free", "no other run holds the guild".into()),
     };
     let paused = automation::read(link).await?.paused;
-    let pause = if paused { "paused; a move that is asked for starts all the same" } else { "running" };
+    let pause = if paused {
+        "paused for what the operator starts by itself; a move that is asked for starts all the same"
+    } else {
+        "running"
+    };
     Ok(vec![ends, split, free, passed("automation", pause.into())])
 }
 
+/// Another run has the guild: its Move is named, and is what there is to look at.
+async fn busy(link: &Link, unit: String, run_id: String) -> Result<Check, ApiError> {
+    let name = link.run(&run_id).await?.map(|run| run.move_name);
+    let mut check = refused("free", &MoveRefusal::UnitBusy { unit, run_id: run_id.clone() });
+    if let Some(name) = &name {
+        check.message = format!("{} (Move {name})", check.message);
+    }
+    check.next = Some(format!("cellctl guild move watch {}", name.unwrap_or(run_id)));
+    Ok(check)
+}
+
 fn passed(name: &str, message: String) -> Check {
-    Check { name: name.to_owned(), ok: true, message, reason: None }
+    Check { name: name.to_owned(), ok: true, message, reason: None, next: None }
 }
 
 fn refused(name: &str, refusal: &MoveRefusal) -> Check {
-    Check { name: name.to_owned(), ok: false, message: refusal.to_string(), reason: Some(refusal.label().to_owned()) }
+    let reason = Some(refusal.label().to_owned());
+    Check { name: name.to_owned(), ok: false, message: refusal.to_string(), reason, next: None }
 }
 
 async fn sessions(link: &Link, guild_id: &str) -> Result<Option<i64>, ApiError> {
     let loads = link.read_below(&link.keys().loads()).await?;
     let loads = loads.iter().filter_map(|stored| serde_json::from_slice::<Load>(&stored.value).ok());
     Ok(loads.flat_map(|load| load.guilds).filter(|load| load.guild_id == guild_id).map(|load| load.sessions).max())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_can_name_a_cell_is_looked_for() {
+        for name in ["a", "shared-1", "g-7-cell", "a.b"] {
+            assert!(is_cell_name(name), "{name}");
+        }
+        for name in ["", "../x", "..", "-a", "a-", "A", "a/b", "a b", "é", &"a".repeat(41)] {
+            assert!(!is_cell_name(name), "{name}");
+        }
+    }
 }

@@ -114,7 +114,8 @@ impl Creation<'_> {
             if let Some(mut client) = self.client() {
                 let deadline_unix_ms = cell_runtime::unix_ms() + 4_000;
                 let query = Some(Query::User(UserQuery { user_id: self.user.id }));
-                let request = QueryRequest { log: self.log.clone(), deadline_unix_ms, query };
+                let request =
+                    QueryRequest { log: self.log.clone(), deadline_unix_ms, query, ..QueryRequest::default() };
                 match tokio::time::timeout(CALL, client.query(request)).await {
                     Ok(Ok(reply)) => match reply.into_inner().answer {
                         Some(Answer::User(user)) => return Ok(Some(user)),

@@ -10,6 +10,7 @@ use cell_proto::unit::Unit;
 use cell_proto::v1::change::Kind;
 use cell_proto::v1::data_service_server::{DataService, DataServiceServer};
 use cell_proto::v1::guild_service_server::{GuildService, GuildServiceServer};
+use cell_proto::v1::migrate_service_server::{MigrateService, MigrateServiceServer};
 use cell_proto::v1::query_reply::Answer;
 use cell_proto::v1::query_request::Query;
 use cell_proto::v1::submit_reply::Outcome;
@@ -21,14 +22,32 @@ use tonic::{Request, Response, Status};
 type Streamed<T> = Pin<Box<dyn futures::Stream<Item = Result<T, Status>> + Send>>;
 type Reply<T> = Result<Response<T>, Status>;
 
+/// A live process.
+pub fn member_of(role: Role, cell: &str, storage_cell: &str, address: &str) -> Member {
+    Member {
+        id: format!("{cell}-{}-0", role.label()),
+        role,
+        cell: cell.to_owned(),
+        storage_cell: storage_cell.to_owned(),
+        incarnation: 1,
+        grpc_address: address.to_owned(),
+        http_address: None,
+        admin_address: address.to_owned(),
+        draining: false,
+    }
+}
+
 #[derive(Default)]
 pub struct World {
+    pub copies: BTreeMap<String, FakeCopy>,
     pub heads: BTreeMap<String, Head>,
     pub users: BTreeMap<i64, User>,
     pub owners: BTreeMap<i64, String>,
     pub warm: BTreeSet<(String, i64)>,
     pub head_changes: BTreeMap<String, u32>,
     pub bootstraps: u32,
+    /// Guilds that their buckets do not know; every other one exists.
+    pub missing_guilds: BTreeSet<i64>,
     /// Requests of runs, in order.
     pub asked: Vec<&'static str>,
     /// Of every TakeOver and PointAway: the term its route names, and the head's.
@@ -59,18 +78,18 @@ impl Fakes {
             .add_service(GuildServiceServer::new(service));
         let incoming = tokio_stream::wrappers::TcpListenerStream::new(listener);
         tokio::spawn(server.serve_with_incoming(incoming));
-        let member = |role: Role| Member {
-            id: format!("{cell}-{}-0", role.label()),
-            role,
-            cell: cell.to_owned(),
-            storage_cell: storage_cell.to_owned(),
-            incarnation: 1,
-            grpc_address: address.clone(),
-            http_address: None,
-            admin_address: address.clone(),
-            draining: false,
-        };
-        vec![member(Role::Data), member(Role::Guild)]
+        [Role::Data, Role::Guild].map(|role| member_of(role, cell, storage_cell, &address)).into()
+    }
+
+    /// Starts the coordinator of a migration; answers its member.
+    pub async fn start_coordinator(&self, migration: &str) -> Member {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let service = FakeCoordinator { fakes: self.clone(), state: Mutex::default() };
+        let server = tonic::transport::Server::builder().add_service(MigrateServiceServer::new(service));
+        let incoming = tokio_stream::wrappers::TcpListenerStream::new(listener);
+        tokio::spawn(server.serve_with_incoming(incoming));
+        member_of(Role::Migrate, migration, "", &address)
     }
 
     /// Waits until `count` requests of runs were made since the start.
@@ -86,6 +105,103 @@ impl Fakes {
     fn ask(&self, name: &'static str) {
         self.world.lock().asked.push(name);
         self.requests.send_modify(|count| *count += 1);
+    }
+}
+
+/// Where a log is, and its copy.
+#[derive(Clone, Debug, Default)]
+pub struct FakeCopy {
+    /// Empty until somebody asked: then the run's source.
+    pub serving: String,
+    pub shipping: bool,
+    pub cut_overs: u32,
+}
+
+impl World {
+    fn ship(&mut self, request: &ShipRequest) -> ShipReply {
+        let term = self.heads.get(&request.log).map(|head| head.term).unwrap_or_default();
+        let copy = self.copies.entry(request.log.clone()).or_default();
+        if copy.serving.is_empty() {
+            copy.serving.clone_from(&request.source);
+        }
+        copy.shipping = true;
+        ShipReply { serving: copy.serving.clone(), term, last: 10, shipped: 10, ..ShipReply::default() }
+    }
+
+    fn cut_over(&mut self, request: &CutOverRequest) -> CutOverReply {
+        let copy = self.copies.entry(request.log.clone()).or_default();
+        let Some(head) = self.heads.get_mut(&request.log) else { return CutOverReply::default() };
+        if copy.serving == request.to {
+            return CutOverReply { cut: true, new_term: head.term, ..CutOverReply::default() };
+        }
+        if head.term != request.expected_term || !copy.shipping {
+            return CutOverReply { refusal: refused(Reason::StaleTerm), ..CutOverReply::default() };
+        }
+        copy.serving.clone_from(&request.to);
+        copy.cut_overs += 1;
+        head.term += 1;
+        CutOverReply { cut: true, at: 10, new_term: head.term, held_us: 2_500, ..CutOverReply::default() }
+    }
+}
+
+/// A coordinator that finishes a phase after a few looks.
+struct FakeCoordinator {
+    fakes: Fakes,
+    state: Mutex<MigrateState>,
+}
+
+#[tonic::async_trait]
+impl MigrateService for FakeCoordinator {
+    async fn control(&self, request: Request<MigrateControlRequest>) -> Reply<MigrateState> {
+        self.fakes.ask("Control");
+        let request = request.into_inner();
+        let mut state = self.state.lock();
+        if request.phase() != MigratePhase::Unspecified && request.round > state.round {
+            *state = MigrateState {
+                run_id: request.run_id.clone(),
+                phase: request.phase,
+                round: request.round,
+                ranges_total: 2,
+                workers: 1,
+                ..MigrateState::default()
+            };
+        }
+        state.paused = request.paused;
+        if state.ranges_done < state.ranges_total && !request.paused {
+            state.ranges_done += 1;
+            state.rows += 500;
+        }
+        state.complete = state.ranges_done == state.ranges_total;
+        if state.complete && state.phase() == MigratePhase::Verify {
+            let now = cell_runtime::unix_ms();
+            state.receipt = Some(Receipt {
+                run_id: request.run_id,
+                round: state.round,
+                began_unix_ms: now,
+                ended_unix_ms: now,
+                source: request.source,
+                target: request.target,
+                ranges: 2,
+                rows_compared: 1_000,
+                clean: true,
+                ..Receipt::default()
+            });
+        }
+        Ok(Response::new(state.clone()))
+    }
+
+    async fn ranges(&self, _: Request<RangesRequest>) -> Reply<RangesReply> {
+        let row =
+            |table: &str| RangeRow { table: table.into(), state: "done".into(), rows: 500, ..RangeRow::default() };
+        Ok(Response::new(RangesReply { ranges: vec![row("messages"), row("users")], ..RangesReply::default() }))
+    }
+
+    async fn lease(&self, _: Request<LeaseRequest>) -> Reply<LeaseReply> {
+        Err(Status::unimplemented("not in this fake"))
+    }
+
+    async fn report(&self, _: Request<RangeReport>) -> Reply<ReportReply> {
+        Err(Status::unimplemented("not in this fake"))
     }
 }
 
@@ -137,8 +253,15 @@ impl DataService for FakeCell {
     }
 
     type ReadGuildStream = Streamed<GuildChunk>;
-    async fn read_guild(&self, _: Request<ReadGuildRequest>) -> Reply<Self::ReadGuildStream> {
-        Err(Status::unimplemented("not in this fake"))
+    async fn read_guild(&self, request: Request<ReadGuildRequest>) -> Reply<Self::ReadGuildStream> {
+        let id = request.into_inner().guild_id;
+        let missing = self.fakes.world.lock().missing_guilds.contains(&id);
+        let chunk = if missing {
+            GuildChunk { refusal: refused(Reason::NotFound), ..GuildChunk::default() }
+        } else {
+            GuildChunk { guild: Some(Guild { id, ..Guild::default() }), done: true, ..GuildChunk::default() }
+        };
+        Ok(Response::new(Box::pin(futures::stream::iter([Ok(chunk)]))))
     }
     type FeedStream = Streamed<FeedBatch>;
     async fn feed(&self, _: Request<FeedRequest>) -> Reply<Self::FeedStream> {
@@ -238,6 +361,29 @@ impl DataService for FakeCell {
         };
         self.fakes.ask("Switch");
         Ok(Response::new(reply))
+    }
+
+    async fn ship(&self, request: Request<ShipRequest>) -> Reply<ShipReply> {
+        self.fakes.ask("Ship");
+        Ok(Response::new(self.fakes.world.lock().ship(&request.into_inner())))
+    }
+
+    async fn cut_over(&self, request: Request<CutOverRequest>) -> Reply<CutOverReply> {
+        let reply = self.fakes.world.lock().cut_over(&request.into_inner());
+        self.fakes.ask("CutOver");
+        Ok(Response::new(reply))
+    }
+
+    async fn end_copy(&self, request: Request<EndCopyRequest>) -> Reply<RunReply> {
+        self.fakes.ask("EndCopy");
+        let log = request.into_inner().log;
+        self.fakes.world.lock().copies.entry(log).or_default().shipping = false;
+        done()
+    }
+
+    async fn copy_status(&self, _: Request<CopyStatusRequest>) -> Reply<CopyStatusReply> {
+        self.fakes.ask("CopyStatus");
+        Ok(Response::new(CopyStatusReply { shadow_samples: 1_000, ..CopyStatusReply::default() }))
     }
 }
 

@@ -188,6 +188,26 @@ impl Harness {
         }
     }
 
+    /// A StorageCell with a store that lives, and the coordinator of a migration to it.
+    pub async fn run_storage(&mut self, name: &str, migration: &str) {
+        self.create::<StorageCell>(json!({"apiVersion": "cellplane.dev/v1alpha1", "kind": "StorageCell",
+            "metadata": {"name": name}, "spec": {"engine": "embedded", "embedded": {"size": "1Gi"}}}))
+            .await;
+        for store in ["main", name] {
+            let member = fakes::member_of(cell_proto::directory::Role::Store, store, store, "127.0.0.1:1");
+            self.registrations.push(self.directory.register(member));
+        }
+        let coordinator = self.fakes.start_coordinator(migration).await;
+        self.registrations.push(self.directory.register(coordinator));
+    }
+
+    /// What a key of the fleet's etcd holds.
+    pub async fn stored(&self, key: impl FnOnce(&cell_proto::directory::Keys) -> String) -> Option<String> {
+        let mut client = self.directory.connect().await.unwrap();
+        let found = client.get(key(self.directory.keys()), None).await.unwrap();
+        found.kvs().first().map(|pair| pair.value_str().unwrap().to_owned())
+    }
+
     /// A guild node reports how busy a guild is.
     pub async fn report_load(&self, guild_id: &str, sessions: i64) {
         let load = json!({"guilds": [{"guildId": guild_id, "sessions": sessions, "messagesPerSecond": 0}]});

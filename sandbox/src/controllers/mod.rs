@@ -1,4 +1,4 @@
-//! The controllers a small cluster needs: StatefulSets, Deployments, ReplicaSets, a scheduler with local volumes, node lifecycle,
+//! The controllers a small cluster needs: StatefulSets, Deployments, ReplicaSets, Jobs, a scheduler with local volumes, node lifecycle,
 //! EndpointSlices and Pod garbage. Each is a pure decision and a thin driver over ordinary API calls. They write nothing when nothing
 //! changed, and never act on a view older than their own last write. They never touch a custom resource.
 
@@ -6,6 +6,7 @@ pub mod act;
 mod availability;
 pub mod endpoints;
 pub mod garbage;
+pub mod job;
 pub mod mirror;
 pub mod nodes;
 pub mod pods;
@@ -40,6 +41,8 @@ pub struct Options {
     pub eviction_after: Duration,
     /// Every controller looks at everything at least this often.
     pub resync: Duration,
+    /// The wait before a Job's failed Pod is replaced.
+    pub job_backoff: job::Backoff,
 }
 
 impl Default for Options {
@@ -48,6 +51,7 @@ impl Default for Options {
             node_grace: Duration::from_secs(40),
             eviction_after: Duration::from_secs(300),
             resync: Duration::from_secs(5),
+            job_backoff: job::Backoff::default(),
         }
     }
 }
@@ -93,10 +97,26 @@ fn spawn_controllers(world: &Arc<World>, tasks: &mut JoinSet<()>) {
     controller!(tasks, world, statefulset::drive::StatefulSets, [sets, pods, claims]);
     controller!(tasks, world, workload::replica_set_drive::ReplicaSets, [replica_sets, pods]);
     controller!(tasks, world, workload::deployment_drive::Deployments, [deployments, replica_sets, pods]);
+    spawn_jobs(world.clone(), tasks);
     controller!(tasks, world, scheduler::drive::Scheduler, [pods, nodes, claims, volumes]);
     controller!(tasks, world, nodes::Nodes, [nodes, leases, pods]);
     controller!(tasks, world, endpoints::Endpoints, [services, pods, nodes, slices]);
     controller!(tasks, world, garbage::Garbage, [pods, nodes]);
+}
+
+/// Jobs have deadlines and back-offs: they are looked at again when one is due.
+fn spawn_jobs(world: Arc<World>, tasks: &mut JoinSet<()>) {
+    let changes = Changes::new(vec![world.jobs.changes(), world.pods.changes()]);
+    tasks.spawn(async move {
+        let mut controller = job::drive::Jobs::default();
+        let mut pace = Pace::new(changes, world.options.resync);
+        loop {
+            pace.wait(&world).await;
+            let fine = controller.round(&world).await;
+            pace.note(fine);
+            pace.resync = controller.due(&world).map_or(world.options.resync, |due| due.min(world.options.resync));
+        }
+    });
 }
 
 /// When a controller looks again: at a change, at the resync, and sooner after a failure.
@@ -128,11 +148,16 @@ impl Pace {
     }
 }
 
-/// The class of local volumes is there from the start, so that claims need no preparation.
+/// The class of local volumes is there from the start and the default, so that claims need no preparation.
 async fn ensure_storage_class(client: Client) {
     let api: Api<StorageClass> = Api::all(client);
+    let default = [("storageclass.kubernetes.io/is-default-class".to_owned(), "true".to_owned())];
     let class = StorageClass {
-        metadata: kube::core::ObjectMeta { name: Some(LOCAL_CLASS.into()), ..Default::default() },
+        metadata: kube::core::ObjectMeta {
+            name: Some(LOCAL_CLASS.into()),
+            annotations: Some(default.into()),
+            ..Default::default()
+        },
         provisioner: LOCAL_PROVISIONER.into(),
         reclaim_policy: Some("Delete".into()),
         volume_binding_mode: Some("WaitForFirstConsumer".into()),

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use futures::future::select_all;
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet, StatefulSet};
+use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
@@ -41,6 +42,8 @@ pub struct World {
     pub deployments: Mirror<Deployment>,
     /// ReplicaSets.
     pub replica_sets: Mirror<ReplicaSet>,
+    /// Jobs.
+    pub jobs: Mirror<Job>,
     /// Claims.
     pub claims: Mirror<PersistentVolumeClaim>,
     /// Volumes.
@@ -64,6 +67,7 @@ impl World {
         let (sets, sets_feed) = of_all_namespaces(&client);
         let (deployments, deployments_feed) = of_all_namespaces(&client);
         let (replica_sets, replica_sets_feed) = of_all_namespaces(&client);
+        let (jobs, jobs_feed) = of_all_namespaces(&client);
         let (claims, claims_feed) = of_all_namespaces(&client);
         let (volumes, volumes_feed) = of_cluster(&client);
         let (services, services_feed) = of_all_namespaces(&client);
@@ -76,6 +80,7 @@ impl World {
             Box::pin(sets_feed),
             Box::pin(deployments_feed),
             Box::pin(replica_sets_feed),
+            Box::pin(jobs_feed),
             Box::pin(claims_feed),
             Box::pin(volumes_feed),
             Box::pin(services_feed),
@@ -94,6 +99,7 @@ impl World {
             sets,
             deployments,
             replica_sets,
+            jobs,
             claims,
             volumes,
             services,
@@ -110,6 +116,7 @@ impl World {
             && self.sets.synced()
             && self.deployments.synced()
             && self.replica_sets.synced()
+            && self.jobs.synced()
             && self.claims.synced()
             && self.volumes.synced()
             && self.services.synced()

@@ -36,11 +36,15 @@ pub fn fit(resource: &Resource, new: &mut Value, nulls: Nulls) -> Result<Vec<Str
                     kind.kind, kind.version, kind.kind
                 ))
             })?;
-            if resource.is("apiextensions.k8s.io", "customresourcedefinitions") {
+            let definition = resource.is("apiextensions.k8s.io", "customresourcedefinitions");
+            if definition {
                 whole_numbers(new);
             }
             let mut unknown = Vec::new();
             missing("", &before, new, &mut unknown);
+            if !definition {
+                drop_empty_lists(new);
+            }
             Ok(unknown)
         }
     }
@@ -68,6 +72,21 @@ pub fn fit_metadata(object: &mut Value) -> Result<(), Refusal> {
     let fitted = serde_json::to_value(typed).map_err(Refusal::internal)?;
     object::as_map(object).insert("metadata".into(), fitted);
     Ok(())
+}
+
+/// Empty lists are no part of a built-in object, but for those that Kubernetes always writes.
+fn drop_empty_lists(value: &mut Value) {
+    const ALWAYS: [&str; 5] = ["containers", "rules", "endpoints", "nodeSelectorTerms", "ports"];
+    match value {
+        Value::Object(map) => {
+            map.retain(|name, inner| {
+                ALWAYS.contains(&name.as_str()) || inner.as_array().is_none_or(|all| !all.is_empty())
+            });
+            map.values_mut().for_each(drop_empty_lists);
+        }
+        Value::Array(items) => items.iter_mut().for_each(drop_empty_lists),
+        _ => {}
+    }
 }
 
 /// Writes whole numbers as such: limits of a schema are typed as fractions, but must compare equal to what was applied.
@@ -144,7 +163,11 @@ fn begin_kind(resource: &Resource, object: &mut Value) {
         }
         ("apps", "StatefulSet") => json!({"replicas": 0, "availableReplicas": 0}),
         ("apps", "ReplicaSet") => json!({"replicas": 0}),
-        ("apps", "Deployment") | ("batch", "Job") => json!({}),
+        ("batch", "Job") => {
+            super::jobs::begin(object);
+            json!({})
+        }
+        ("apps", "Deployment") => json!({}),
         ("apiextensions.k8s.io", _) => {
             let mut finalizers: Vec<String> = object::finalizers(object).into_iter().map(str::to_owned).collect();
             if !finalizers.iter().any(|f| f == DEFINITION_FINALIZER) {

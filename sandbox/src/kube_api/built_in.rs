@@ -6,6 +6,7 @@ use k8s_openapi::api::{
     scheduling::v1 as scheduling, storage::v1 as storage,
 };
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1 as extensions;
+use schemars::{JsonSchema, SchemaGenerator};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -28,6 +29,8 @@ pub struct BuiltIn {
     pub in_all: bool,
     /// Fits an object into the typed form: unknown fields go, wrong types are errors.
     pub typed: fn(Value) -> Result<Value, String>,
+    /// Puts the schema of the typed form, and of all it is made of, into the generator.
+    pub schema: fn(&mut SchemaGenerator),
 }
 
 fn typed<K: DeserializeOwned + Serialize>(object: Value) -> Result<Value, String> {
@@ -35,11 +38,14 @@ fn typed<K: DeserializeOwned + Serialize>(object: Value) -> Result<Value, String
     serde_json::to_value(&typed).map_err(|e| e.to_string())
 }
 
-const fn new(
+fn schema<K: JsonSchema>(generator: &mut SchemaGenerator) {
+    generator.subschema_for::<K>();
+}
+
+const fn new<K: DeserializeOwned + Serialize + JsonSchema>(
     group: &'static str,
     kind: &'static str,
     plural: &'static str,
-    typed: fn(Value) -> Result<Value, String>,
 ) -> BuiltIn {
     BuiltIn {
         group,
@@ -52,7 +58,8 @@ const fn new(
         selectable: &[],
         generation: false,
         in_all: false,
-        typed,
+        typed: typed::<K>,
+        schema: schema::<K>,
     }
 }
 
@@ -102,7 +109,7 @@ pub static KINDS: &[BuiltIn] = &[
         namespaced: false,
         subresources: STATUS,
         selectable: &["status.phase"],
-        ..new("", "Namespace", "namespaces", typed::<core::Namespace>)
+        ..new::<core::Namespace>("", "Namespace", "namespaces")
     },
     BuiltIn {
         short: &["po"],
@@ -110,55 +117,55 @@ pub static KINDS: &[BuiltIn] = &[
         selectable: POD_FIELDS,
         generation: true,
         in_all: true,
-        ..new("", "Pod", "pods", typed::<core::Pod>)
+        ..new::<core::Pod>("", "Pod", "pods")
     },
     BuiltIn {
         short: &["no"],
         namespaced: false,
         subresources: STATUS,
         selectable: &["spec.unschedulable"],
-        ..new("", "Node", "nodes", typed::<core::Node>)
+        ..new::<core::Node>("", "Node", "nodes")
     },
     BuiltIn {
         short: &["svc"],
         subresources: STATUS,
         selectable: &["spec.clusterIP", "spec.type"],
         in_all: true,
-        ..new("", "Service", "services", typed::<core::Service>)
+        ..new::<core::Service>("", "Service", "services")
     },
-    BuiltIn { short: &["ep"], ..new("", "Endpoints", "endpoints", typed::<core::Endpoints>) },
-    BuiltIn { short: &["cm"], ..new("", "ConfigMap", "configmaps", typed::<core::ConfigMap>) },
-    BuiltIn { selectable: &["type"], ..new("", "Secret", "secrets", typed::<core::Secret>) },
-    BuiltIn { short: &["ev"], selectable: EVENT_FIELDS, ..new("", "Event", "events", typed::<core::Event>) },
+    BuiltIn { short: &["ep"], ..new::<core::Endpoints>("", "Endpoints", "endpoints") },
+    BuiltIn { short: &["cm"], ..new::<core::ConfigMap>("", "ConfigMap", "configmaps") },
+    BuiltIn { selectable: &["type"], ..new::<core::Secret>("", "Secret", "secrets") },
+    BuiltIn { short: &["ev"], selectable: EVENT_FIELDS, ..new::<core::Event>("", "Event", "events") },
     BuiltIn {
         short: &["pv"],
         namespaced: false,
         subresources: STATUS,
-        ..new("", "PersistentVolume", "persistentvolumes", typed::<core::PersistentVolume>)
+        ..new::<core::PersistentVolume>("", "PersistentVolume", "persistentvolumes")
     },
     BuiltIn {
         short: &["pvc"],
         subresources: STATUS,
-        ..new("", "PersistentVolumeClaim", "persistentvolumeclaims", typed::<core::PersistentVolumeClaim>)
+        ..new::<core::PersistentVolumeClaim>("", "PersistentVolumeClaim", "persistentvolumeclaims")
     },
     BuiltIn {
         short: &["sa"],
         subresources: &["token"],
-        ..new("", "ServiceAccount", "serviceaccounts", typed::<core::ServiceAccount>)
+        ..new::<core::ServiceAccount>("", "ServiceAccount", "serviceaccounts")
     },
     BuiltIn {
         short: &["sts"],
         subresources: STATUS_SCALE,
         generation: true,
         in_all: true,
-        ..new("apps", "StatefulSet", "statefulsets", typed::<apps::StatefulSet>)
+        ..new::<apps::StatefulSet>("apps", "StatefulSet", "statefulsets")
     },
     BuiltIn {
         short: &["deploy"],
         subresources: STATUS_SCALE,
         generation: true,
         in_all: true,
-        ..new("apps", "Deployment", "deployments", typed::<apps::Deployment>)
+        ..new::<apps::Deployment>("apps", "Deployment", "deployments")
     },
     BuiltIn {
         short: &["rs"],
@@ -166,60 +173,56 @@ pub static KINDS: &[BuiltIn] = &[
         generation: true,
         in_all: true,
         selectable: &["status.replicas"],
-        ..new("apps", "ReplicaSet", "replicasets", typed::<apps::ReplicaSet>)
+        ..new::<apps::ReplicaSet>("apps", "ReplicaSet", "replicasets")
     },
-    new("apps", "ControllerRevision", "controllerrevisions", typed::<apps::ControllerRevision>),
+    new::<apps::ControllerRevision>("apps", "ControllerRevision", "controllerrevisions"),
     BuiltIn {
         subresources: STATUS,
         generation: true,
         in_all: true,
         selectable: &["status.successful"],
-        ..new("batch", "Job", "jobs", typed::<batch::Job>)
+        ..new::<batch::Job>("batch", "Job", "jobs")
     },
-    new("coordination.k8s.io", "Lease", "leases", typed::<coordination::Lease>),
+    new::<coordination::Lease>("coordination.k8s.io", "Lease", "leases"),
     BuiltIn {
         generation: true,
-        ..new("discovery.k8s.io", "EndpointSlice", "endpointslices", typed::<endpoints::EndpointSlice>)
+        ..new::<endpoints::EndpointSlice>("discovery.k8s.io", "EndpointSlice", "endpointslices")
     },
     BuiltIn {
         short: &["ev"],
         selectable: NEW_EVENT_FIELDS,
-        ..new("events.k8s.io", "Event", "events", typed::<events::Event>)
+        ..new::<events::Event>("events.k8s.io", "Event", "events")
     },
     BuiltIn {
         short: &["pdb"],
         subresources: STATUS,
         generation: true,
-        ..new("policy", "PodDisruptionBudget", "poddisruptionbudgets", typed::<policy::PodDisruptionBudget>)
+        ..new::<policy::PodDisruptionBudget>("policy", "PodDisruptionBudget", "poddisruptionbudgets")
     },
     BuiltIn {
         short: &["sc"],
         namespaced: false,
-        ..new("storage.k8s.io", "StorageClass", "storageclasses", typed::<storage::StorageClass>)
+        ..new::<storage::StorageClass>("storage.k8s.io", "StorageClass", "storageclasses")
     },
     BuiltIn {
         short: &["pc"],
         namespaced: false,
         generation: true,
-        ..new("scheduling.k8s.io", "PriorityClass", "priorityclasses", typed::<scheduling::PriorityClass>)
+        ..new::<scheduling::PriorityClass>("scheduling.k8s.io", "PriorityClass", "priorityclasses")
     },
-    new(RBAC, "Role", "roles", typed::<rbac::Role>),
-    new(RBAC, "RoleBinding", "rolebindings", typed::<rbac::RoleBinding>),
-    BuiltIn { namespaced: false, ..new(RBAC, "ClusterRole", "clusterroles", typed::<rbac::ClusterRole>) },
-    BuiltIn {
-        namespaced: false,
-        ..new(RBAC, "ClusterRoleBinding", "clusterrolebindings", typed::<rbac::ClusterRoleBinding>)
-    },
+    new::<rbac::Role>(RBAC, "Role", "roles"),
+    new::<rbac::RoleBinding>(RBAC, "RoleBinding", "rolebindings"),
+    BuiltIn { namespaced: false, ..new::<rbac::ClusterRole>(RBAC, "ClusterRole", "clusterroles") },
+    BuiltIn { namespaced: false, ..new::<rbac::ClusterRoleBinding>(RBAC, "ClusterRoleBinding", "clusterrolebindings") },
     BuiltIn {
         short: &["crd", "crds"],
         namespaced: false,
         subresources: STATUS,
         generation: true,
-        ..new(
+        ..new::<extensions::CustomResourceDefinition>(
             "apiextensions.k8s.io",
             "CustomResourceDefinition",
             "customresourcedefinitions",
-            typed::<extensions::CustomResourceDefinition>,
         )
     },
 ];

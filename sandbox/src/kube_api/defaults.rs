@@ -28,7 +28,11 @@ pub fn fill(resource: &Resource, object: &mut Value) {
             set_default(spec, "replicas", 1);
             template(spec);
         }
-        ("batch", "Job") => job(child(object, "spec")),
+        ("batch", "Job") => {
+            let spec = child(object, "spec");
+            super::jobs::fill(spec);
+            template(spec);
+        }
         ("storage.k8s.io", "StorageClass") => {
             let map = super::object::as_map(object);
             set_default(map, "reclaimPolicy", "Delete");
@@ -170,15 +174,6 @@ fn deployment(spec: &mut Map<String, Value>) {
         set_default(rolling, "maxUnavailable", "25%");
         set_default(rolling, "maxSurge", "25%");
     }
-    template(spec);
-}
-
-fn job(spec: &mut Map<String, Value>) {
-    set_default(spec, "parallelism", 1);
-    set_default(spec, "completions", 1);
-    set_default(spec, "backoffLimit", 6);
-    set_default(spec, "suspend", false);
-    set_default(spec, "completionMode", "NonIndexed");
     template(spec);
 }
 

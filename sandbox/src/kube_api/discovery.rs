@@ -173,6 +173,7 @@ fn reviews(group: &str) -> &'static [(&'static str, &'static str)] {
         "authorization.k8s.io" => &[
             ("localsubjectaccessreviews", "LocalSubjectAccessReview"),
             ("selfsubjectaccessreviews", "SelfSubjectAccessReview"),
+            ("selfsubjectrulesreviews", "SelfSubjectRulesReview"),
             ("subjectaccessreviews", "SubjectAccessReview"),
         ],
         _ => &[],

@@ -14,11 +14,11 @@ use serde_json::Value;
 use super::access::User;
 use super::api::{Api, Call, Door, MAX_BODY, Strictness};
 use super::request::{Query, Route, Target, route};
-use super::status::{Reason, Refusal};
+use super::status::{FieldError, Reason, Refusal};
 use super::tables::{self, Format, Renderer};
 use super::verbs::scale::Wish;
 use super::verbs::{Reply, apply, delete, list, pods, post, read, reviews, scale, watch};
-use super::{discovery, object};
+use super::{backup, discovery, object, openapi, protobuf};
 
 /// How long a request may take; watches and logs only until their answer begins.
 const REQUEST_DEADLINE: Duration = Duration::from_secs(60);
@@ -91,10 +91,8 @@ async fn handle(
     let target = match wanted {
         Route::Resource(target) => target,
         Route::Metrics if parts.method == Method::GET => return Ok(Response::new(Body::from(api.metrics()))),
-        Route::Unknown if parts.uri.path().starts_with("/openapi") => {
-            let message = "the sandbox does not offer OpenAPI: use --validate=false with kubectl";
-            return Err(Refusal::new(Reason::NotFound, message));
-        }
+        Route::Backup if parts.method == Method::GET => return backup::stream(api, &user),
+        Route::OpenApi(part) if parts.method == Method::GET => return describe(api, &part),
         other => return discover(api, &parts.method, other, format),
     };
     let Ok(Ok(_turn)) = tokio::time::timeout(TURN_DEADLINE, api.requests.acquire()).await else {
@@ -128,6 +126,20 @@ fn authenticate(api: &Api, headers: &HeaderMap) -> Result<User, Refusal> {
         .and_then(|t| api.access.identify(t, object::now()))
         .map(|(user, _)| user)
         .ok_or_else(|| Refusal::new(Reason::Unauthorized, "Unauthorized"))
+}
+
+/// The OpenAPI documents: the list of them, or one.
+fn describe(api: &Api, part: &str) -> Result<Response<Body>, Refusal> {
+    let definitions =
+        api.objects.all(&super::objects::prefix("apiextensions.k8s.io", "customresourcedefinitions", ""))?;
+    let definitions: Vec<Value> = definitions.items.into_iter().map(|stored| stored.object).collect();
+    let served = api.registry.served();
+    let body = if part.is_empty() {
+        Some(openapi::index(&served, &definitions))
+    } else {
+        openapi::document(&served, &definitions, part)
+    };
+    body.map(|body| json_response(200, &body)).ok_or_else(Refusal::no_such_path)
 }
 
 /// All reviews are cluster-scoped but one.
@@ -253,7 +265,10 @@ async fn subresource(call: &Call<'_>, method: &Method, headers: &HeaderMap, body
         ("scale", "PATCH") => {
             let sent = parse(headers, &read_bytes(body).await?)?;
             match media_type(headers) {
-                "application/merge-patch+json" => scale::put(call, Wish::Merge(sent)).await,
+                // A Scale has no list, so the two are the same.
+                "application/merge-patch+json" | "application/strategic-merge-patch+json" => {
+                    scale::put(call, Wish::Merge(sent)).await
+                }
                 "application/json-patch+json" => scale::put(call, Wish::Json(sent)).await,
                 other => Err(unsupported(other)),
             }
@@ -280,21 +295,29 @@ async fn subresource(call: &Call<'_>, method: &Method, headers: &HeaderMap, body
 
 async fn patch(call: &Call<'_>, headers: &HeaderMap, body: Incoming) -> Result<Reply, Refusal> {
     let kind = media_type(headers);
-    if !matches!(kind, "application/json-patch+json" | "application/merge-patch+json" | "application/apply-patch+yaml")
-    {
+    let strategic = kind == "application/strategic-merge-patch+json" && call.resource.custom().is_none();
+    let known = ["application/json-patch+json", "application/merge-patch+json", "application/apply-patch+yaml"];
+    if !strategic && !known.contains(&kind) {
         return Err(unsupported(kind));
     }
     let sent = parse(headers, &read_bytes(body).await?)?;
-    match kind {
+    let shown = sent.clone();
+    let done = match kind {
         "application/json-patch+json" => post::json_patch(call, sent).await,
         "application/merge-patch+json" => post::merge_patch(call, sent).await,
-        _ => apply::apply(call, sent).await,
-    }
+        "application/strategic-merge-patch+json" => post::strategic_patch(call, sent).await,
+        _ => return apply::apply(call, sent).await,
+    };
+    // Fields nobody knows are the patch's fault, which Kubernetes calls invalid.
+    done.map_err(|refusal| match refusal.message.starts_with("strict decoding error") {
+        true => Refusal::invalid("", "", "", vec![FieldError::invalid("patch", &shown, refusal.message)]),
+        false => refusal,
+    })
 }
 
 fn unsupported(kind: &str) -> Refusal {
     let message = if kind == "application/strategic-merge-patch+json" {
-        "the sandbox does not offer strategic merge patches: use application/merge-patch+json (kubectl patch --type=merge), \
+        "custom resources have no strategic merge patch: use application/merge-patch+json (kubectl patch --type=merge), \
          application/json-patch+json or server-side apply"
             .to_owned()
     } else {
@@ -322,14 +345,20 @@ async fn read_bytes(body: Incoming) -> Result<bytes::Bytes, Refusal> {
 
 async fn read_object(headers: &HeaderMap, body: Incoming) -> Result<Value, Refusal> {
     let kind = media_type(headers);
-    if !matches!(kind, "" | "application/json" | "application/yaml") {
+    if !matches!(kind, "" | "application/json" | "application/yaml" | PROTOBUF) {
         return Err(unsupported(kind));
     }
     let sent = parse(headers, &read_bytes(body).await?)?;
     if sent.is_object() { Ok(sent) } else { Err(Refusal::bad_request("the object must be a map")) }
 }
 
+/// What typed clients send.
+const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
+
 fn parse(headers: &HeaderMap, bytes: &[u8]) -> Result<Value, Refusal> {
+    if media_type(headers) == PROTOBUF {
+        return protobuf::decode(bytes);
+    }
     match serde_json::from_slice(bytes) {
         Ok(value) => Ok(value),
         Err(_) if media_type(headers).ends_with("yaml") => {

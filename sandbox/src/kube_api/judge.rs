@@ -91,6 +91,12 @@ pub fn object(resource: &Resource, new: &Value, old: Option<&Value>) -> Vec<Fiel
         ("", "Pod") => pod_spec("spec", new.get("spec")),
         ("", "Service") => service(new),
         ("apps", "StatefulSet" | "Deployment" | "ReplicaSet") => workload(new),
+        ("batch", "Job") => {
+            let mut errors = pod_spec("spec.template.spec", at(new, &["spec", "template", "spec"]));
+            errors.extend(super::jobs::judge(new));
+            errors.extend(selects_template(new));
+            errors
+        }
         ("apiextensions.k8s.io", "CustomResourceDefinition") => super::custom::judge_definition(new),
         ("", "ConfigMap") => keys("data", new).into_iter().chain(keys("binaryData", new)).collect(),
         ("", "Secret") => keys("data", new),
@@ -177,18 +183,11 @@ fn pod_spec(path: &str, spec: Option<&Value>) -> Vec<FieldError> {
 
 fn workload(new: &Value) -> Vec<FieldError> {
     let mut errors = pod_spec("spec.template.spec", at(new, &["spec", "template", "spec"]));
-    let selector = at(new, &["spec", "selector"]).cloned().unwrap_or(Value::Null);
-    let template = at(new, &["spec", "template"]).cloned().unwrap_or(Value::Null);
-    let empty = selector.as_object().is_none_or(|s| s.is_empty());
-    if empty {
+    if at(new, &["spec", "selector"]).and_then(Value::as_object).is_none_or(|s| s.is_empty()) {
+        let selector = at(new, &["spec", "selector"]).cloned().unwrap_or(Value::Null);
         errors.push(FieldError::invalid("spec.selector", &selector, "empty selector is invalid"));
-    } else if !label_selector_matches(&selector, &template) {
-        let labels = at(&template, &["metadata", "labels"]).cloned().unwrap_or(Value::Null);
-        errors.push(FieldError::invalid(
-            "spec.template.metadata.labels",
-            &labels,
-            "`selector` does not match template `labels`",
-        ));
+    } else {
+        errors.extend(selects_template(new));
     }
     if at(new, &["spec", "replicas"]).and_then(Value::as_i64).is_some_and(|n| n < 0) {
         errors.push(FieldError::invalid(
@@ -196,6 +195,22 @@ fn workload(new: &Value) -> Vec<FieldError> {
             &new["spec"]["replicas"],
             "must be greater than or equal to 0",
         ));
+    }
+    errors
+}
+
+/// A selector must fit the labels of the Pods to come.
+fn selects_template(new: &Value) -> Vec<FieldError> {
+    let selector = at(new, &["spec", "selector"]).cloned().unwrap_or(Value::Null);
+    let template = at(new, &["spec", "template"]).cloned().unwrap_or(Value::Null);
+    let mut errors = Vec::new();
+    if selector.is_null() {
+        errors.push(FieldError::required("spec.selector", ""));
+    }
+    if selector.is_null() || !label_selector_matches(&selector, &template) {
+        let labels = at(&template, &["metadata", "labels"]).cloned().unwrap_or(Value::Null);
+        let detail = "`selector` does not match template `labels`";
+        errors.push(FieldError::invalid("spec.template.metadata.labels", &labels, detail));
     }
     errors
 }
@@ -242,7 +257,14 @@ fn changes(resource: &Resource, new: &Value, old: &Value) -> Vec<FieldError> {
             &["spec", "volumeClaimTemplates"],
         ],
         ("apps", "Deployment" | "ReplicaSet") => &[&["spec", "selector"]],
-        ("batch", "Job") => &[&["spec", "selector"], &["spec", "template"], &["spec", "completions"]],
+        ("batch", "Job") => &[
+            &["spec", "selector"],
+            &["spec", "template", "metadata"],
+            &["spec", "template", "spec"],
+            &["spec", "completions"],
+            &["spec", "completionMode"],
+            &["spec", "podFailurePolicy"],
+        ],
         ("", "Secret") => &[&["type"]],
         ("apiextensions.k8s.io", _) => {
             &[&["spec", "group"], &["spec", "scope"], &["spec", "names", "plural"], &["spec", "names", "kind"]]

@@ -47,7 +47,7 @@ impl Resource {
     /// How its objects merge.
     pub fn shape(&self) -> Shape<'_> {
         match &self.model {
-            Model::BuiltIn(kind) => Shape::built_in(kind.kind),
+            Model::BuiltIn(kind) => Shape::built_in(kind.group, kind.kind),
             Model::Custom(custom) => Shape::Custom(&custom.schema),
         }
     }

@@ -48,6 +48,11 @@ pub fn prefix(group: &str, plural: &str, namespace: &str) -> Vec<u8> {
 }
 
 impl Objects {
+    /// The store itself, for backups.
+    pub fn store(&self) -> &Store {
+        &self.store
+    }
+
     /// Over a store shared with the etcd API.
     pub fn new(store: Store) -> Self {
         Self { store }

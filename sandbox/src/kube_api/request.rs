@@ -26,6 +26,10 @@ pub enum Route {
     Version,
     /// `/metrics`.
     Metrics,
+    /// `/openapi/v3` and what lies under it: a group and version, as `api/v1` or `apis/GROUP/VERSION`.
+    OpenApi(String),
+    /// `/sandbox/backup`.
+    Backup,
     /// `/api`.
     CoreVersions,
     /// `/apis`.
@@ -49,6 +53,8 @@ pub fn route(path: &str) -> Route {
         ["healthz" | "readyz" | "livez", ..] => Route::Health,
         ["version"] => Route::Version,
         ["metrics"] => Route::Metrics,
+        ["openapi", "v3", rest @ ..] => Route::OpenApi(rest.join("/")),
+        ["sandbox", "backup"] => Route::Backup,
         ["api"] => Route::CoreVersions,
         ["apis"] => Route::Groups,
         ["apis", group] => Route::Group((*group).to_owned()),

@@ -43,6 +43,11 @@ pub fn render(facts: &Facts<'_>) -> PodStatus {
     };
     let init = statuses(true, spec.init_containers.as_deref().unwrap_or(&[]));
     let phase = facts.machine.phase();
+    let ended = |phase: &str| matches!(phase, "Succeeded" | "Failed");
+    // An end once told stands, also when nothing is left on disk to tell it from.
+    if before.phase.as_deref().is_some_and(ended) && !ended(phase) {
+        return before;
+    }
     PodStatus {
         conditions: Some(conditions(facts, phase, before.conditions.as_deref().unwrap_or(&[]))),
         container_statuses: Some(statuses(false, &spec.containers)),
@@ -142,7 +147,7 @@ fn conditions(facts: &Facts<'_>, phase: &str, before: &[PodCondition]) -> Vec<Po
     let unready: Vec<_> = machine
         .containers
         .iter()
-        .filter(|container| !container.plan.init && !container.ready)
+        .filter(|container| (!container.plan.init || container.plan.sidecar) && !container.ready)
         .map(|container| container.plan.name.as_str())
         .collect();
     let initialized = machine.initialized();

@@ -14,7 +14,7 @@ use super::error::{OpenError, StoreError};
 use super::journal::{DiskJournal, Found, Journal};
 use super::mvcc::{Limits, Mvcc};
 use super::options::StoreOptions;
-use super::types::{LeaseGrant, LeaseInfo, LeaseOwner, Range, RangeResult, Txn, TxnResult, WatchFrom};
+use super::types::{KeyValue, LeaseGrant, LeaseInfo, LeaseOwner, Range, RangeResult, Txn, TxnResult, WatchFrom};
 use super::watch::{Hub, Watch};
 use super::writer::{Command, Writer};
 
@@ -117,6 +117,15 @@ pub struct StoreStats {
     pub timeouts: u64,
     /// Why the store cannot write now.
     pub trouble: Option<StoreError>,
+}
+
+/// Everything live at one revision.
+pub(super) struct Live {
+    pub revision: i64,
+    /// (place within its revision, version).
+    pub versions: Vec<(u32, Arc<KeyValue>)>,
+    /// (id, seconds to live).
+    pub leases: Vec<(i64, i64)>,
 }
 
 /// A store, shared by cloning. It closes when the last clone goes, or by [`Store::close`].
@@ -253,6 +262,12 @@ impl Store {
     /// [`StoreError::Compacted`] when that is done already, [`StoreError::FutureRevision`].
     pub async fn compact(&self, revision: i64) -> Result<i64, StoreError> {
         self.ask(|reply| Command::Compact { revision, reply }).await
+    }
+
+    /// Everything live at one revision.
+    pub(super) fn live(&self) -> Live {
+        let state = self.inner.shared.state.read();
+        Live { revision: state.visible(), versions: state.live(), leases: state.leases().collect() }
     }
 
     /// The store's figures.

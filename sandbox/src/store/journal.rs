@@ -15,7 +15,6 @@ use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode};
 use super::error::OpenError;
 use super::mvcc::{CompactionPlan, LeaseWrite, Revision};
 use super::record;
-use super::torn;
 use super::types::KeyValue;
 
 /// Why a batch did not become durable.
@@ -90,6 +89,14 @@ impl DiskJournal {
         Ok((Self { path: dir.to_owned(), database: Some((database, keyspace)), _lock: lock }, found))
     }
 
+    /// Makes `revision` the oldest one that can be read, and with it the one the store begins at.
+    pub(crate) fn begin_at(&mut self, revision: i64) -> Result<(), JournalError> {
+        let (database, keyspace) = self.database()?;
+        let mut batch = database.batch().durability(Some(PersistMode::SyncAll));
+        batch.insert(keyspace, record::COMPACTED_KEY, revision.to_be_bytes());
+        batch.commit().map_err(journal_error)
+    }
+
     fn database(&self) -> Result<&(Database, Keyspace), JournalError> {
         self.database.as_ref().ok_or_else(|| JournalError::Stopped("not yet started again".to_owned()))
     }
@@ -147,9 +154,7 @@ impl Journal for DiskJournal {
 }
 
 fn open_database(path: &Path) -> fjall::Result<(Database, Keyspace)> {
-    if path.exists() {
-        torn::mend(path)?;
-    }
+    journal_mend::mend(path)?;
     // The state lives in memory, so the database is only ever written, and read once at start: small caches, one worker.
     let database = Database::builder(path)
         .cache_size(1 << 20)

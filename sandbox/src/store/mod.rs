@@ -4,15 +4,16 @@
 //! keeps its keys under [`ETCD_PREFIX`] and the Kubernetes API under [`KUBE_PREFIX`], both on the same revisions.
 //!
 //! `mvcc` is the pure machine (no clock, no I/O), `journal` the disk, `writer` the one thread that changes anything, `watch` the
-//! delivery of changes, `handle` the [`Store`] that callers hold.
+//! delivery of changes, `handle` the [`Store`] that callers hold, `backup` a whole store in
+//! one file.
 
+pub mod backup;
 mod error;
 mod handle;
 mod journal;
 mod mvcc;
 mod options;
 mod record;
-mod torn;
 mod types;
 mod watch;
 mod writer;

@@ -76,6 +76,7 @@ impl Cluster {
             node_grace: Duration::from_secs(4),
             eviction_after: Duration::from_secs(300),
             resync: Duration::from_secs(1),
+            job_backoff: controllers::job::Backoff { first: 1, most: 2 },
         };
         let running = controllers::run_with(self.client.clone(), options, async {
             let _ = stopped.await;

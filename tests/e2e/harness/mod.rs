@@ -3,8 +3,10 @@
 mod guild;
 mod listener;
 mod logs;
+mod migrations;
 mod moves;
 mod programs;
+pub mod raw;
 mod sandbox;
 mod seats;
 mod traffic;

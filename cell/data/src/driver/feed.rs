@@ -8,9 +8,9 @@ use cell_store::Store;
 use tokio::sync::mpsc;
 use tonic::Status as RpcStatus;
 
+use super::handle::{LogHandle, Status};
 use super::logs::Logs;
 use super::reader::LogReader;
-use super::task::{LogHandle, Status};
 use crate::domain;
 
 /// Entries of one batch.
@@ -34,7 +34,10 @@ pub(super) fn channel() -> (FeedSender, mpsc::Receiver<Result<FeedBatch, RpcStat
 /// Feeds one follower until it goes away or the log leaves; then the refusal is its last batch.
 pub(super) async fn run(logs: Arc<Logs>, handle: LogHandle, request: FeedRequest, out: FeedSender) {
     logs.context.metrics.feeds.inc();
-    let refusal = follow(&logs.context.store, &handle, &request, &out).await;
+    let refusal = match handle.store() {
+        Ok(store) => follow(&store, &handle, &request, &out).await,
+        Err(refusal) => Some(refusal),
+    };
     logs.context.metrics.feeds.dec();
     if let Some(refusal) = refusal {
         tracing::debug!(log = %handle.log, follower = %request.follower, reason = refusal.why().label(), "a feed ended");

@@ -9,9 +9,9 @@ use prost::Message;
 use tokio::sync::mpsc;
 use tonic::Status as RpcStatus;
 
+use super::handle::LogHandle;
 use super::logs::{Logs, unavailable};
 use super::query::location;
-use super::task::LogHandle;
 use crate::domain::tables::{self, BODY, GUILD_OBJECTS, id_key, kind};
 use crate::domain::{Cells, guild_row_of, invite_of, number};
 
@@ -27,7 +27,7 @@ pub(super) fn channel() -> (ChunkSender, mpsc::Receiver<Result<GuildChunk, RpcSt
 }
 
 pub(super) async fn run(logs: Arc<Logs>, handle: LogHandle, request: ReadGuildRequest, out: ChunkSender) {
-    if let Err(refusal) = read(&logs, &handle, request.guild_id, &out).await {
+    if let Err(refusal) = read(&handle, request.guild_id, &out).await {
         let refusal = logs.redirect(&handle.log, refusal).await;
         drop(out.send(Ok(GuildChunk { refusal: Some(refusal), ..GuildChunk::default() })).await);
     }
@@ -69,11 +69,11 @@ fn decode<M: Message + Default>(row: &Row) -> Option<M> {
     M::decode(body.value.as_slice()).ok()
 }
 
-async fn read(logs: &Logs, handle: &LogHandle, guild_id: i64, out: &ChunkSender) -> Result<(), Refusal> {
+async fn read(handle: &LogHandle, guild_id: i64, out: &ChunkSender) -> Result<(), Refusal> {
     let head = handle.owned().await?;
-    location(logs, handle, guild_id).await?;
+    let store = &handle.store()?;
+    location(store, handle, guild_id).await?;
     let as_of = *handle.shared.applied.borrow();
-    let store = &logs.context.store;
     let pages = |kind: u8| Pages { store, guild_id, next: Some(vec![kind]), kind };
     let term_row = pages(kind::TERM).next().await?.unwrap_or_default();
     let guild_term = term_row.first().and_then(|row| number(&cells_of(row), tables::TERM)).unwrap_or(0);

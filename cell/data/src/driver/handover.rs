@@ -8,9 +8,9 @@ use cell_proto::v1::guild_service_client::GuildServiceClient;
 use cell_proto::v1::{ClaimRequest, Head, ReachRequest, Reason, Refusal, SwitchReply, SwitchRequest};
 use cell_runtime::clock::unix_us;
 
-use super::logs::{Turn, unavailable};
+use super::handle::{LogHandle, Message};
+use super::logs::Turn;
 use super::service::DataServer;
-use super::task::{LogHandle, Message};
 
 /// Bounds of the hold limit, in milliseconds.
 const HOLD_MS: std::ops::RangeInclusive<u32> = 50..=60_000;
@@ -23,12 +23,11 @@ impl DataServer {
         if !HOLD_MS.contains(&request.hold_limit_ms) {
             return Err(Refusal::new(Reason::Invalid, "hold_limit_ms must be 50–60000"));
         }
-        let store = &self.logs.context.store;
-        let head = store.read_head(&request.log).await.map_err(|error| unavailable(&error))?;
+        let head = self.logs.locate(&request.log).await?.serving_head();
         let head =
             head.ok_or_else(|| Refusal::new(Reason::NotFound, format!("there is no head of {}", request.log)))?;
         // Asked again after it was done: the term was raised by the switch, and perhaps by the target's claim.
-        if head.cell == request.to_cell && head.term > request.expected_term && head.moved_to.is_empty() {
+        if head.cell == request.to_cell && head.term > request.expected_term {
             return Ok(SwitchReply { switched: true, new_term: head.term, ..SwitchReply::default() });
         }
         if head.cell != request.from_cell || head.term != request.expected_term {

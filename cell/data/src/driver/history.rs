@@ -8,6 +8,7 @@ use cell_runtime::unix_ms;
 use cell_store::Store;
 use futures::StreamExt;
 
+use super::empty::EmptyBuckets;
 use super::logs::unavailable;
 use super::query::message_of;
 use crate::domain::tables::{MESSAGES, id_key, message_partition};
@@ -28,10 +29,15 @@ fn limit(query: &MessagePageQuery) -> Result<usize, Refusal> {
 }
 
 /// One page, newest first.
-pub(super) async fn page(store: &Arc<dyn Store>, query: &MessagePageQuery) -> Result<MessagePage, Refusal> {
+pub(super) async fn page(
+    store: &Arc<dyn Store>,
+    query: &MessagePageQuery,
+    empty: Option<&EmptyBuckets>,
+) -> Result<MessagePage, Refusal> {
     let limit = limit(query)?;
     let scan = |from: i64, to: i64, newest_first: bool, limit: usize| Scan {
         store: store.clone(),
+        empty,
         channel_id: query.channel_id,
         from,
         to,
@@ -61,6 +67,7 @@ pub(super) async fn one(store: &Arc<dyn Store>, channel_id: i64, message_id: i64
     }
     let scan = Scan {
         store: store.clone(),
+        empty: None,
         channel_id,
         from: message_id,
         to: message_id.saturating_add(1),
@@ -73,8 +80,10 @@ pub(super) async fn one(store: &Arc<dyn Store>, channel_id: i64, message_id: i64
 
 /// Messages with ids in `[from, to)`.
 #[derive(Clone)]
-struct Scan {
+struct Scan<'a> {
     store: Arc<dyn Store>,
+    /// Not for copies: what they lack must show.
+    empty: Option<&'a EmptyBuckets>,
     channel_id: i64,
     from: i64,
     to: i64,
@@ -82,7 +91,7 @@ struct Scan {
     limit: usize,
 }
 
-impl Scan {
+impl Scan<'_> {
     async fn run(&self) -> Result<Vec<Message>, Refusal> {
         if self.limit == 0 {
             return Ok(Vec::new());
@@ -106,6 +115,9 @@ impl Scan {
 
     /// Up to `limit` messages of one bucket. Rows without a message (an edit that outlived it) are passed over.
     async fn bucket(&self, bucket: i64) -> Result<Vec<Message>, Refusal> {
+        if self.empty.is_some_and(|empty| empty.skips(self.channel_id, bucket)) {
+            return Ok(Vec::new());
+        }
         let (mut start, mut end) = (id_key(self.from), id_key(self.to));
         let mut found = Vec::new();
         loop {
@@ -120,6 +132,9 @@ impl Scan {
             let reply = self.store.read_rows(request).await.map_err(|error| unavailable(&error))?;
             found.extend(reply.rows.iter().filter_map(message_of));
             let Some(last) = reply.rows.last().filter(|_| reply.more && found.len() < self.limit) else {
+                if let Some(empty) = self.empty.filter(|_| found.is_empty()) {
+                    empty.found_nothing(self.channel_id, bucket, (self.from, self.to), unix_ms());
+                }
                 return Ok(found);
             };
             if self.newest_first {
@@ -128,5 +143,47 @@ impl Scan {
                 start = [last.clustering.as_slice(), &[0]].concat();
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use async_trait::async_trait;
+    use cell_store::{MemoryStore, Reply, Request, StoreError};
+    use prometheus_client::metrics::counter::Counter;
+
+    use super::*;
+
+    #[derive(Default)]
+    struct Counted {
+        store: MemoryStore,
+        reads: AtomicU64,
+    }
+
+    #[async_trait]
+    impl Store for Counted {
+        async fn call(&self, request: Request) -> Result<Reply, StoreError> {
+            self.reads.fetch_add(1, Ordering::Relaxed);
+            self.store.call(request).await
+        }
+    }
+
+    #[tokio::test]
+    async fn an_old_channel_without_messages_is_searched_once() {
+        let counted = Arc::new(Counted::default());
+        let store: Arc<dyn Store> = counted.clone();
+        let channel_id = first_of_ms(unix_ms() - 200 * 24 * 3_600_000);
+        let query = MessagePageQuery { channel_id, limit: 50, ..MessagePageQuery::default() };
+        let empty = EmptyBuckets::new(Counter::default(), Counter::default());
+        assert!(page(&store, &query, Some(&empty)).await.unwrap().messages.is_empty());
+        let first = counted.reads.swap(0, Ordering::Relaxed);
+        assert!(first >= 20, "{first}");
+        page(&store, &query, Some(&empty)).await.unwrap();
+        let again = counted.reads.swap(0, Ordering::Relaxed);
+        assert!(again <= 3, "only what may still fill is read again, not {again} buckets");
+        page(&store, &query, None).await.unwrap();
+        assert_eq!(counted.reads.load(Ordering::Relaxed), first, "a copy is read as it is");
     }
 }

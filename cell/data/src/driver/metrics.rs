@@ -37,8 +37,14 @@ pub(super) struct Inner {
     store_errors: Family<ByOutcome, Counter>,
     pub(super) queries: Counter,
     pub(super) queries_joined: Counter,
+    pub(super) empty_skipped: Counter,
+    pub(super) empty_overflows: Counter,
     pub(super) feeds: Gauge,
     pub(super) held_seconds: Histogram,
+    pub(super) shipped: Counter,
+    pub(super) ship_failures: Counter,
+    pub(super) cutovers: Counter,
+    shadow: Family<ByOutcome, Counter>,
 }
 
 impl std::ops::Deref for Metrics {
@@ -65,8 +71,14 @@ impl Metrics {
             store_errors: Family::default(),
             queries: Counter::default(),
             queries_joined: Counter::default(),
+            empty_skipped: Counter::default(),
+            empty_overflows: Counter::default(),
             feeds: Gauge::default(),
             held_seconds: Histogram::new(exponential_buckets(0.001, 2.0, 14)),
+            shipped: Counter::default(),
+            ship_failures: Counter::default(),
+            cutovers: Counter::default(),
+            shadow: Family::default(),
         };
         let it = Self(Arc::new(inner));
         registry.register("data_commits", "Operations committed and applied", it.commits.clone());
@@ -85,9 +97,23 @@ impl Metrics {
             "Queries that joined an identical one in flight",
             it.queries_joined.clone(),
         );
+        registry.register("data_empty_buckets_skipped", "Buckets known to be empty not read", it.empty_skipped.clone());
+        registry.register(
+            "data_empty_buckets_forgotten",
+            "Times that too many empty buckets were known and all were forgotten",
+            it.empty_overflows.clone(),
+        );
         registry.register("data_feeds", "Followers connected", it.feeds.clone());
         registry.register("data_held_seconds", "How long a switch held commands", it.held_seconds.clone());
+        registry.register("data_shipped_entries", "Entries shipped to copies", it.shipped.clone());
+        registry.register("data_ship_failures", "Requests for copies that failed", it.ship_failures.clone());
+        registry.register("data_cutovers", "Logs cut over to another StorageCell", it.cutovers.clone());
+        registry.register("data_shadow_reads", "Reads repeated at a copy, by how they compared", it.shadow.clone());
         it
+    }
+
+    pub(super) fn shadowed(&self, outcome: &'static str) {
+        self.shadow.get_or_create(&ByOutcome { outcome }).inc();
     }
 
     pub(super) fn refused(&self, reason: Reason) {

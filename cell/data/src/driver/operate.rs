@@ -10,9 +10,10 @@ use cell_proto::v1::{
 };
 use futures::{StreamExt, TryStreamExt};
 
-use super::logs::{Turn, parse, unavailable};
+use super::handle::{Inspection, Message};
+use super::logs::{Located, Turn, parse, unavailable};
 use super::service::DataServer;
-use super::task::{Inspection, Message};
+use crate::machine::pointer_of;
 
 /// Heads created at once.
 const PARALLEL: usize = 64;
@@ -33,7 +34,7 @@ impl DataServer {
                 return Err(Refusal::new(Reason::Invalid, "only heads of buckets are created, each with a cell"));
             }
         }
-        let store = &self.logs.context.store;
+        let store = self.logs.context.stores.own();
         let create = |head: Head| async move {
             let fresh = Head { log: head.log, cell: head.cell, segment: 1, ..Head::default() };
             store.cas_head(None, fresh).await.map(|reply| reply.applied)
@@ -50,12 +51,24 @@ impl DataServer {
     }
 
     pub(super) async fn list(&self, request: ListHeadsRequest) -> Result<ListHeadsReply, Refusal> {
-        self.logs.context.store.list_heads(request).await.map_err(|error| unavailable(&error))
+        let store = self.logs.context.stores.own();
+        let mut reply = store.list_heads(request).await.map_err(|error| unavailable(&error))?;
+        // Those that went on to another StorageCell are answered as they are there.
+        let follow = |head: Head| async move {
+            match pointer_of(&head) {
+                None => Ok(head),
+                Some(_) => Ok::<_, Refusal>(self.logs.locate(&head.log).await?.place.serving_head().unwrap_or(head)),
+            }
+        };
+        let heads = std::mem::take(&mut reply.heads);
+        reply.heads = futures::stream::iter(heads).map(follow).buffered(PARALLEL).try_collect().await?;
+        Ok(reply)
     }
 
     pub(super) async fn inspect_log(&self, request: InspectRequest) -> Result<InspectReply, Refusal> {
         let unit = parse(&request.log)?;
-        let head = self.logs.context.store.read_head(&request.log).await.map_err(|error| unavailable(&error))?;
+        let located = self.logs.locate(&request.log).await?;
+        let head = located.place.serving_head();
         let handle = self.logs.get(&request.log);
         let inspected = match &handle {
             Some(handle) => handle.ask(|answer| Message::Inspect { answer }).await.ok(),
@@ -65,7 +78,7 @@ impl DataServer {
             inspected.is_some() && head.as_ref().is_some_and(|head| head.appender == self.logs.routes.member_id);
         let inspection = match inspected {
             Some(inspection) => inspection,
-            None => self.read_position(&request.log).await?,
+            None => self.read_position(&located).await?,
         };
         let split_guilds = match unit {
             Unit::Bucket(_) => self.split_out_of(unit).await?,
@@ -79,12 +92,13 @@ impl DataServer {
             split_guilds,
             closed_by_run: inspection.closed_by_run,
             refusal: None,
+            storage_cell: located.place.store.clone(),
         })
     }
 
     /// Last and applied number of a log that is not owned here, as far as the store tells.
-    async fn read_position(&self, log: &str) -> Result<Inspection, Refusal> {
-        let store = &self.logs.context.store;
+    async fn read_position(&self, located: &Located) -> Result<Inspection, Refusal> {
+        let (log, store) = (located.log.as_str(), &located.store);
         let applied = store.read_cursor(log, cell_store::CURSOR_APPLIED).await.map_err(|error| unavailable(&error))?;
         let mut reader = super::reader::LogReader::new(store.clone(), log);
         let mut last = applied;
@@ -96,7 +110,7 @@ impl DataServer {
                 Err(refusal) => return Err(refusal),
             }
         }
-        Ok(Inspection { last, applied, closed_by_run: String::new() })
+        Ok(Inspection { last, applied, ..Inspection::default() })
     }
 
     /// Guilds of a bucket whose own logs are open: from one look at all heads, shared by the inspections of a pass. A split or merge by

@@ -1,18 +1,19 @@
 //! The data role: connects the directory and the store, serves, registers, re-reads heads while its lease is lapsed, drains at the end.
 
-use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cell_proto::directory::{Member, Role};
+use cell_proto::directory::Role;
 use cell_runtime::directory::Registration;
-use cell_runtime::{Admin, CancellationToken, Channels, Directory, DirectoryConfig, Readiness, listen};
-use cell_store::RemoteStore;
+use cell_runtime::role::{self, RoleConfig, RoleError};
+use cell_runtime::{CancellationToken, Channels, Directory};
+use cell_store::StoreError;
 use prometheus_client::registry::Registry;
-use tonic::transport::Server;
-use tonic::transport::server::TcpIncoming;
 
 use super::service::{DataServer, DataServerConfig};
+use super::stores::Stores;
+use crate::cql::StoreSet;
 use crate::machine::Limits;
 
 /// How often heads are read serially while the lease is lapsed.
@@ -23,38 +24,21 @@ const DRAIN: Duration = Duration::from_secs(6);
 /// What `cell data` is told by its flags.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// The cell it serves.
-    pub cell: String,
-    /// The StorageCell its cell is on.
-    pub storage_cell: String,
-    /// Unique in the fleet and stable across restarts.
-    pub member_id: String,
-    /// What others dial.
-    pub address: IpAddr,
-    /// What is listened on.
-    pub listen_address: IpAddr,
-    /// 0: any free port, registered as found.
-    pub grpc_port: u16,
-    /// 0: any free port.
-    pub admin_port: u16,
-    /// Where etcd and the snapshot are.
-    pub directory: DirectoryConfig,
-    /// Listening beyond loopback without TLS was agreed to.
-    pub plaintext: bool,
+    /// What every role is told.
+    pub role: RoleConfig,
+    /// Folder with one file for each CQL StorageCell; none: all stores are found by the directory.
+    pub storage_dir: Option<PathBuf>,
 }
 
 /// Why the role ended.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
-    /// A port could not be opened.
+    /// What ends any role.
     #[error(transparent)]
-    Listen(#[from] listen::ListenError),
-    /// The gRPC server failed.
-    #[error("failed to serve: {0}")]
-    Serve(#[from] tonic::transport::Error),
-    /// A port's address could not be read.
-    #[error("failed to read the listening address: {0}")]
-    Address(std::io::Error),
+    Role(#[from] RoleError),
+    /// There can be no such store.
+    #[error(transparent)]
+    Store(#[from] StoreError),
 }
 
 /// Serves until `shutdown`, then drains.
@@ -62,87 +46,57 @@ pub enum RunError {
 /// # Errors
 /// [`RunError`].
 pub async fn run(config: Config, shutdown: CancellationToken) -> Result<(), RunError> {
-    let grpc = SocketAddr::new(config.listen_address, config.grpc_port);
-    let admin = SocketAddr::new(config.listen_address, config.admin_port);
-    listen::check_plaintext(grpc, config.plaintext, "--grpc-port")?;
-    let grpc = listen::bind(grpc, "--grpc-port").await?;
-    let admin = listen::bind(admin, "--admin-port").await?;
-    let grpc_port = grpc.local_addr().map_err(RunError::Address)?.port();
-    let admin_port = admin.local_addr().map_err(RunError::Address)?.port();
-    let address = SocketAddr::new(config.address, grpc_port).to_string();
-
-    // The directory outlives the drain: hints are published and the registration withdrawn through it.
-    let ending = CancellationToken::new();
-    let directory = Directory::start(config.directory.clone(), ending.clone());
-    let store = RemoteStore::of_storage_cell(&config.storage_cell, directory.clone(), Arc::new(Channels::default()));
+    let role = config.role;
+    let opened = role.open(Role::Data).await.map_err(RoleError::from)?;
+    let directory = opened.directory.clone();
+    let stores = stores(&role.storage_cell, directory.clone(), config.storage_dir)?;
     let mut registry = Registry::with_prefix("cellplane");
-    let server = DataServer::new(
+    let server = DataServer::with_stores(
         DataServerConfig {
-            cell: config.cell.clone(),
-            member_id: config.member_id.clone(),
-            address: address.clone(),
+            cell: role.cell.clone(),
+            member_id: role.member_id.clone(),
+            address: opened.member.grpc_address.clone(),
             limits: Limits::default(),
         },
-        Arc::new(store),
-        directory.clone(),
+        stores,
+        directory,
         &mut registry,
         shutdown.clone(),
     );
-    let readiness = Readiness::not_ready("the directory was not read yet");
-    tokio::spawn(Admin::new(readiness.clone(), registry).serve(admin, ending.clone()));
-    let registration = directory.register(Member {
-        id: config.member_id.clone(),
-        role: Role::Data,
-        cell: config.cell.clone(),
-        storage_cell: config.storage_cell.clone(),
-        incarnation: cell_runtime::unix_ms().cast_unsigned(),
-        grpc_address: address,
-        http_address: None,
-        admin_address: SocketAddr::new(config.address, admin_port).to_string(),
-        draining: false,
-    });
-    tracing::info!(cell = %config.cell, member = %config.member_id, grpc_port, "the data service serves");
-
-    let stop = ending.clone();
-    let serve = Server::builder()
-        .http2_keepalive_interval(Some(Duration::from_secs(10)))
-        .add_service(server.clone().into_service())
-        .serve_with_incoming_shutdown(TcpIncoming::from(grpc).with_nodelay(Some(true)), stop.cancelled_owned());
-    let served = {
-        let end = async {
-            tend(&server, &directory, &registration, &readiness, &shutdown).await;
-            registration.set_draining();
-            drained(&server).await;
-            ending.cancel();
-            // Streams that never end must not hold the end up.
-            tokio::time::sleep(Duration::from_millis(300)).await;
-        };
-        tokio::pin!(serve, end);
-        tokio::select! {
-            served = &mut serve => served,
-            () = &mut end => Ok(()),
-        }
-    };
-    registration.withdraw().await;
-    ending.cancel();
-    served.map_err(RunError::from)
+    let (process, grpc) = opened.start(registry);
+    let services = role::grpc_server().add_service(server.clone().into_service());
+    let mut served = tokio::spawn(role::serve_grpc(services, grpc, process.end.clone()));
+    if !process.wait_for_directory(&shutdown).await {
+        return Ok(());
+    }
+    let registered = process.register();
+    tokio::select! {
+        () = tend(&server, &registered.registration) => {}
+        () = shutdown.cancelled() => {}
+        // A data service that serves nothing must not stay registered.
+        ended = &mut served => return Ok(ended.unwrap_or(Ok(())).map_err(RoleError::from)?),
+    }
+    registered.set_draining();
+    drained(&server).await;
+    registered.finish().await;
+    Ok(served.await.unwrap_or(Ok(())).map_err(RoleError::from)?)
 }
 
-/// Until `shutdown`: ready once the directory was read; while the lease is lapsed, heads are read again and again.
-async fn tend(
-    server: &DataServer,
-    directory: &Directory,
-    registration: &Registration,
-    readiness: &Readiness,
-    shutdown: &CancellationToken,
-) {
+/// The own StorageCell's store, and how others are found.
+fn stores(own: &str, directory: Directory, storage_dir: Option<PathBuf>) -> Result<Stores, StoreError> {
+    let set = StoreSet::new(directory, Arc::new(Channels::default()), storage_dir);
+    Ok(Stores::new(own, set.get(own)?, Arc::new(move |name: &str| set.get(name))))
+}
+
+/// While the lease is lapsed, heads are read again and again; copies are looked after all the time.
+async fn tend(server: &DataServer, registration: &Registration) {
     let mut tick = tokio::time::interval(RECHECK);
     loop {
-        tokio::select! {
-            () = shutdown.cancelled() => return,
-            usable = directory.wait_usable(RECHECK), if !readiness.is_ready() => if usable { readiness.set_ready() },
-            _ = tick.tick() => if !registration.is_registered() { server.recheck() },
+        tick.tick().await;
+        if !registration.is_registered() {
+            server.recheck();
         }
+        server.tend_copies();
     }
 }
 

@@ -11,10 +11,11 @@ use cell_proto::v1::data_service_server::{DataService, DataServiceServer};
 use cell_proto::v1::query_reply::Answer;
 use cell_proto::v1::submit_reply::Outcome as SubmitOutcome;
 use cell_proto::v1::{
-    AckFeedReply, AckFeedRequest, ClaimReply, ClaimRequest, CreateHeadsReply, CreateHeadsRequest, FeedBatch,
-    FeedRequest, GuildChunk, InspectReply, InspectRequest, ListHeadsReply, ListHeadsRequest, MergeGuildRequest,
-    QueryReply, QueryRequest, ReadGuildRequest, ReadLogReply, ReadLogRequest, Reason, Refusal, RunReply,
-    SplitGuildRequest, SubmitReply, SubmitRequest, SwitchReply, SwitchRequest,
+    AckFeedReply, AckFeedRequest, ClaimReply, ClaimRequest, CopyStatusReply, CopyStatusRequest, CreateHeadsReply,
+    CreateHeadsRequest, CutOverReply, CutOverRequest, EndCopyRequest, FeedBatch, FeedRequest, GuildChunk, InspectReply,
+    InspectRequest, ListHeadsReply, ListHeadsRequest, MergeGuildRequest, QueryReply, QueryRequest, ReadGuildRequest,
+    ReadLogReply, ReadLogRequest, Reason, Refusal, RunReply, ShipReply, ShipRequest, SplitGuildRequest, SubmitReply,
+    SubmitRequest, SwitchReply, SwitchRequest,
 };
 use cell_runtime::{CancellationToken, Channels, Directory, unix_ms};
 use cell_store::Store;
@@ -26,14 +27,17 @@ use tonic::{Request, Response, Status};
 
 use super::feed::{self, concerns};
 use super::guild;
-use super::logs::{Logs, Turn, unavailable};
+use super::handle::Message;
+use super::logs::{Logs, Turn};
 use super::metrics::Metrics;
 use super::operate::Splits;
 use super::query::Queries;
 use super::reader::LogReader;
 use super::routes::Routes;
-use super::task::{Context, Message};
-use crate::machine::{Command, Limits, feed_cursor};
+use super::shadow::Shadow;
+use super::stores::Stores;
+use super::task::Context;
+use crate::machine::{Command, Limits};
 
 /// The longest a submit may wait when its deadline allows more; the caller retries with the same operation id.
 const SUBMIT: Duration = Duration::from_secs(15);
@@ -62,13 +66,14 @@ pub struct DataServer {
     pub(super) channels: Arc<Channels>,
     pub(super) window_us: i64,
     pub(super) splits: Arc<tokio::sync::Mutex<Option<Splits>>>,
+    pub(super) shadow: Arc<Shadow>,
     queries: Arc<Queries>,
     moves: Arc<[tokio::sync::Mutex<()>; LANES]>,
     followers: Arc<Semaphore>,
 }
 
 impl DataServer {
-    /// A service over a store; owns nothing until it is asked. Registers its metrics. `shutdown` drains its logs.
+    /// A service over one store; owns nothing until it is asked. Registers its metrics. `shutdown` drains its logs.
     pub fn new(
         config: DataServerConfig,
         store: Arc<dyn Store>,
@@ -76,8 +81,20 @@ impl DataServer {
         registry: &mut Registry,
         shutdown: CancellationToken,
     ) -> Self {
+        Self::with_stores(config, Stores::single(store), directory, registry, shutdown)
+    }
+
+    /// The same where logs may be served or copied in other StorageCells.
+    pub fn with_stores(
+        config: DataServerConfig,
+        stores: Stores,
+        directory: Directory,
+        registry: &mut Registry,
+        shutdown: CancellationToken,
+    ) -> Self {
         let context = Context {
-            store,
+            stores,
+            copies: super::copies::Copies::default(),
             directory: directory.clone(),
             metrics: Metrics::new(registry),
             member_id: config.member_id.clone(),
@@ -85,12 +102,15 @@ impl DataServer {
         };
         let routes = Routes { directory, cell: config.cell, member_id: config.member_id, address: config.address };
         let window_us = config.limits.window_us;
+        let shadow = Arc::new(Shadow::new());
+        let queries = Arc::new(Queries::new(shadow.clone(), &context.metrics));
         Self {
             logs: Arc::new(Logs::new(context, routes, config.limits)),
             channels: Arc::new(Channels::default()),
             window_us,
             splits: Arc::default(),
-            queries: Arc::new(Queries::new()),
+            shadow,
+            queries,
             moves: Arc::new(std::array::from_fn(|_| tokio::sync::Mutex::new(()))),
             followers: Arc::new(Semaphore::new(MAX_FOLLOWERS)),
         }
@@ -169,21 +189,15 @@ impl DataServer {
         super::logs::parse(&request.log)?;
         let limit = usize::try_from(request.limit).ok().filter(|limit| (1..=1000).contains(limit));
         let limit = limit.ok_or_else(|| Refusal::new(Reason::Invalid, "limit must be 1–1000"))?;
-        let mut reader = LogReader::new(self.logs.context.store.clone(), &request.log);
+        let store = match self.logs.get(&request.log).map(|handle| handle.store()) {
+            Some(Ok(store)) => store,
+            _ => self.logs.locate(&request.log).await?.store,
+        };
+        let mut reader = LogReader::new(store, &request.log);
         let (entries, last) = reader.next(request.from, limit).await?;
         // `last` is that of the segment read; a short page tells the caller to ask again from its end.
         let entries = entries.into_iter().filter(|entry| concerns(entry, request.guild_id)).collect();
         Ok(ReadLogReply { entries, last, refusal: None })
-    }
-
-    async fn ack(&self, request: &AckFeedRequest) -> Result<AckFeedReply, Refusal> {
-        super::logs::parse(&request.log)?;
-        let (name, store) = (feed_cursor(request.guild_id), &self.logs.context.store);
-        let cursor = match request.number {
-            0 => store.read_cursor(&request.log, &name).await,
-            number => store.write_cursor(&request.log, &name, number).await,
-        };
-        Ok(AckFeedReply { cursor: cursor.map_err(|error| unavailable(&error))?, refusal: None })
     }
 }
 
@@ -328,5 +342,29 @@ impl DataService for DataServer {
         let (server, log) = (self.clone(), request.log.clone());
         let work = self.undisturbed(log.clone(), async move { server.switch_log(request).await });
         reply!(self, log, work, SwitchReply)
+    }
+
+    async fn ship(&self, request: Request<ShipRequest>) -> Result<Response<ShipReply>, Status> {
+        let request = request.into_inner();
+        reply!(self, request.log.clone(), self.ship_log(request), ShipReply)
+    }
+
+    async fn cut_over(&self, request: Request<CutOverRequest>) -> Result<Response<CutOverReply>, Status> {
+        let request = request.into_inner();
+        let (server, log) = (self.clone(), request.log.clone());
+        let arrived = tokio::time::Instant::now();
+        let work = self.undisturbed(log.clone(), async move { server.cut_over_log(request, arrived).await });
+        reply!(self, log, work, CutOverReply)
+    }
+
+    async fn end_copy(&self, request: Request<EndCopyRequest>) -> Result<Response<RunReply>, Status> {
+        let request = request.into_inner();
+        let (server, log) = (self.clone(), request.log.clone());
+        let work = self.undisturbed(log.clone(), async move { server.end_copy_of(request).await });
+        reply!(self, log, work, RunReply)
+    }
+
+    async fn copy_status(&self, request: Request<CopyStatusRequest>) -> Result<Response<CopyStatusReply>, Status> {
+        Ok(Response::new(self.status_of_copies(&request.into_inner())))
     }
 }

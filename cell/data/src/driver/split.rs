@@ -11,9 +11,10 @@ use cell_runtime::unix_ms;
 use cell_store::{CURSOR_RETAINED, CURSOR_SEGMENT, Reply, Store, StoreError};
 use sha2::{Digest, Sha256};
 
+use super::copies::migrating;
+use super::handle::{LogHandle, Message};
 use super::logs::{Turn, parse, unavailable};
 use super::service::DataServer;
-use super::task::{LogHandle, Message};
 use crate::machine::{Command, Inheritance, OperationId, Step, Walk, Wanted};
 
 /// How long the platform's own entries may take.
@@ -51,24 +52,31 @@ impl DataServer {
         if guild_id <= 0 || parse(bucket_log)? != Unit::bucket(guild_id) {
             return Err(Refusal::new(Reason::Invalid, format!("{bucket_log} is not the bucket of guild {guild_id}")));
         }
+        if let Some(run) = migrating(&self.logs.context.directory.view(), bucket_log) {
+            let message =
+                format!("migration {run} moves the storage of {bucket_log}; split and merge when it has ended");
+            return Err(Refusal::new(Reason::Migrating, message));
+        }
         let handle = self.logs.owner(bucket_log, Turn::Ours).await?;
         handle.owned().await?;
+        // A copy is kept although the directory does not say so (yet).
+        if let Some(copy) = handle.copy() {
+            let message =
+                format!("run {} keeps a copy of {bucket_log}; split and merge when it has ended", copy.run_id);
+            return Err(Refusal::new(Reason::Migrating, message));
+        }
         Ok(handle)
-    }
-
-    async fn head_of(&self, log: &str) -> Result<Option<Head>, Refusal> {
-        self.logs.context.store.read_head(log).await.map_err(|error| unavailable(&error))
     }
 
     pub(super) async fn split_guild_out(&self, request: SplitGuildRequest) -> Result<RunReply, Refusal> {
         let guild_id = request.guild_id;
         let bucket = self.bucket_owner(&request.bucket_log, guild_id, &request.run_id).await?;
         let log = Unit::Guild(guild_id).log();
-        let head = self.head_of(&log).await?;
+        let (head, log_term) = self.logs.guild_head(guild_id).await?;
         let open = head.as_ref().is_some_and(|head| head.moved_to.is_empty());
         let mut unchanged = open;
         if !open {
-            let split = Split { guild_id, log_term: head.map_or(0, |head| head.term) };
+            let split = Split { guild_id, log_term };
             let command = Box::new(own_command(operation(&request.run_id, "split", guild_id), Kind::Split(split)));
             match bucket.ask(|answer| Message::Submit { command, answer }).await? {
                 Ok(committed) => unchanged = committed.duplicate,
@@ -88,7 +96,7 @@ impl DataServer {
         let guild_id = request.guild_id;
         let bucket = self.bucket_owner(&request.bucket_log, guild_id, &request.run_id).await?;
         let log = Unit::Guild(guild_id).log();
-        let Some(head) = self.head_of(&log).await? else {
+        let Some(head) = self.logs.guild_head(guild_id).await?.0 else {
             return Ok(RunReply { done: true, unchanged: true, refusal: None });
         };
         let (head, inheritance) = if head.moved_to.is_empty() {
@@ -130,14 +138,16 @@ impl DataServer {
 
     /// What a sealed log leaves: read again, because whoever sealed it may be gone.
     async fn inheritance_of(&self, head: &Head) -> Result<Inheritance, Refusal> {
-        let store = &self.logs.context.store;
+        let located = self.logs.locate(&head.log).await?;
+        let store = &located.store;
         let segment = store.read_cursor(&head.log, CURSOR_SEGMENT).await.map_err(|error| unavailable(&error))?;
         let retained = store.read_cursor(&head.log, CURSOR_RETAINED).await.map_err(|error| unavailable(&error))?;
         let since_us = unix_ms() * 1000 - self.window_us;
         let first = head.segment.max(segment).max(retained);
-        read_inheritance(store.as_ref(), &head.log, (first, retained), since_us)
+        let inheritance = read_inheritance(store.as_ref(), &head.log, (first, retained), since_us)
             .await
-            .map_err(|error| unavailable(&error))
+            .map_err(|error| unavailable(&error))?;
+        Ok(Inheritance { store: located.place.store.clone(), ..inheritance })
     }
 }
 
@@ -151,7 +161,7 @@ async fn read_inheritance(
     (first, retained): (u64, u64),
     since_us: i64,
 ) -> Result<Inheritance, StoreError> {
-    let wanted = Wanted { seal_term: None, check_term: false, above: u64::MAX, since_us, retained };
+    let wanted = Wanted { seal_term: None, check_term: false, own_term: false, above: u64::MAX, since_us, retained };
     let mut walk = Walk::new(log.to_owned(), first, wanted);
     loop {
         let mut result = Err(StoreError::Unavailable("nothing was asked".to_owned()));

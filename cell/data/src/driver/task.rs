@@ -10,131 +10,40 @@ use cell_proto::directory::RouteHint;
 use cell_proto::v1::{Entry, Head, Reason, Refusal};
 use cell_runtime::Directory;
 use cell_runtime::clock::unix_us;
-use cell_store::{Reply, Request, Store, StoreError};
+use cell_store::{Reply, Request, StoreError};
 use futures::StreamExt;
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
+use super::copies::Copies;
+use super::handle::{Inspection, LogHandle, Message, Serving, Shared, Status, gone};
 use super::metrics::Metrics;
-use super::ring::Ring;
-use crate::machine::{Command, Effect, Inheritance, Input, LogMachine, Outcome, Ticket};
+use super::stores::Stores;
+use crate::machine::{Effect, Inheritance, Input, LogMachine, Outcome, Ticket};
 
 /// Reads of one ask that run at once.
 const PARALLEL_READS: usize = 32;
 /// A log with nothing to do this long is given up; the next request claims it again.
 const IDLE: Duration = Duration::from_secs(600);
-/// How long a caller waits for a claim.
-const CLAIM: Duration = Duration::from_secs(15);
+/// A claim that still fails after this long is given up; the next request looks anew where the log is, which may have been failed over.
+const CLAIM: Duration = Duration::from_secs(60);
 /// How long a draining task may take to write its cursor.
 const DRAIN: Duration = Duration::from_secs(5);
-
-/// What a task is told.
-pub(super) enum Message {
-    Submit { command: Box<Command>, answer: oneshot::Sender<Outcome> },
-    Recheck,
-    Close { run_id: String, answer: oneshot::Sender<u64> },
-    Reopen { run_id: String },
-    Switch { to_cell: String, answer: oneshot::Sender<(Head, u64)> },
-    Seal { moved_to: String, answer: oneshot::Sender<(Head, Inheritance)> },
-    Inspect { answer: oneshot::Sender<Inspection> },
-}
-
-/// What a task says about its log.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Inspection {
-    pub(super) last: u64,
-    pub(super) applied: u64,
-    pub(super) closed_by_run: String,
-}
-
-/// Whether the log is owned here.
-#[derive(Clone, Debug)]
-pub(super) enum Status {
-    Claiming,
-    Owned(Head),
-    Released(Refusal),
-}
-
-/// What followers and readers see of a task.
-pub(super) struct Shared {
-    pub(super) status: watch::Sender<Status>,
-    /// Last applied number.
-    pub(super) applied: watch::Sender<u64>,
-    pub(super) ring: Mutex<Ring>,
-}
-
-/// A handle on a log's task.
-#[derive(Clone)]
-pub(super) struct LogHandle {
-    pub(super) log: Arc<str>,
-    pub(super) messages: mpsc::Sender<Message>,
-    pub(super) shared: Arc<Shared>,
-}
-
-impl LogHandle {
-    /// Waits until the log is owned; bounded.
-    pub(super) async fn owned(&self) -> Result<Head, Refusal> {
-        tokio::time::timeout(CLAIM, self.settled()).await.unwrap_or_else(|_| {
-            Err(Refusal::new(Reason::Wait, "the log is still being claimed; retry").retry_after_ms(500))
-        })
-    }
-
-    async fn settled(&self) -> Result<Head, Refusal> {
-        let mut status = self.shared.status.subscribe();
-        loop {
-            match &*status.borrow_and_update() {
-                Status::Owned(head) => return Ok(head.clone()),
-                Status::Released(refusal) => return Err(refusal.clone()),
-                Status::Claiming => {}
-            }
-            if status.changed().await.is_err() {
-                return Err(gone());
-            }
-        }
-    }
-
-    pub(super) fn is_alive(&self) -> bool {
-        !self.messages.is_closed() && !matches!(&*self.shared.status.borrow(), Status::Released(_))
-    }
-
-    /// Sends a message and waits for what comes back.
-    pub(super) async fn ask<T>(&self, message: impl FnOnce(oneshot::Sender<T>) -> Message) -> Result<T, Refusal> {
-        let (answer, receiver) = oneshot::channel();
-        if let Err(error) = self.messages.try_send(message(answer)) {
-            return Err(match error {
-                mpsc::error::TrySendError::Full(_) => {
-                    Refusal::new(Reason::Overloaded, "the log's mailbox is full").retry_after_ms(100)
-                }
-                mpsc::error::TrySendError::Closed(_) => self.released(),
-            });
-        }
-        receiver.await.map_err(|_| self.released())
-    }
-
-    fn released(&self) -> Refusal {
-        match &*self.shared.status.borrow() {
-            Status::Released(refusal) => refusal.clone(),
-            _ => gone(),
-        }
-    }
-}
-
-fn gone() -> Refusal {
-    Refusal::new(Reason::NotOwner, "the log was given up here; retry")
-}
 
 /// What a task works with.
 #[derive(Clone)]
 pub(super) struct Context {
-    pub(super) store: Arc<dyn Store>,
+    pub(super) stores: Stores,
     pub(super) directory: Directory,
+    pub(super) copies: Copies,
     pub(super) metrics: Metrics,
     pub(super) member_id: String,
     pub(super) shutdown: CancellationToken,
 }
 
-type Asking = Pin<Box<dyn Future<Output = Vec<Result<Reply, StoreError>>> + Send>>;
+type Answers = Vec<Result<Reply, StoreError>>;
+type Asking = Pin<Box<dyn Future<Output = Answers> + Send>>;
 
 struct Task {
     context: Context,
@@ -142,22 +51,36 @@ struct Task {
     machine: LogMachine,
     shared: Arc<Shared>,
     asking: Option<Asking>,
+    /// For the copy, beside it.
+    copying: Option<(u64, Asking)>,
+    copied: Copied,
     tickets: HashMap<Ticket, (oneshot::Sender<Outcome>, i64)>,
     next_ticket: Ticket,
     closing: HashMap<String, oneshot::Sender<u64>>,
     switching: Option<oneshot::Sender<(Head, u64)>>,
     sealing: Option<oneshot::Sender<(Head, Inheritance)>>,
+    cutting: Option<oneshot::Sender<(Head, u64)>>,
+    ending: Option<oneshot::Sender<()>>,
     /// Claimed with this last number, and not everything up to it applied yet.
     claimed: Option<(Head, u64)>,
 }
 
-/// Starts the task of a log: it claims at once.
-pub(super) fn start(context: Context, log: Arc<str>, machine: LogMachine) -> LogHandle {
+/// What was counted of the copy so far.
+#[derive(Default)]
+struct Copied {
+    entries: u64,
+    failures: u64,
+}
+
+/// Starts the task of a log: it claims at once, as `first` says.
+pub(super) fn start(context: Context, log: Arc<str>, machine: LogMachine, first: Input) -> LogHandle {
     let (messages, receiver) = mpsc::channel(4096);
     let shared = Arc::new(Shared {
         status: watch::Sender::new(Status::Claiming),
         applied: watch::Sender::new(0),
         ring: Mutex::default(),
+        serving: Mutex::default(),
+        copy: Mutex::default(),
     });
     let task = Task {
         context,
@@ -165,24 +88,29 @@ pub(super) fn start(context: Context, log: Arc<str>, machine: LogMachine) -> Log
         machine,
         shared: shared.clone(),
         asking: None,
+        copying: None,
+        copied: Copied::default(),
         tickets: HashMap::new(),
         next_ticket: 0,
         closing: HashMap::new(),
         switching: None,
         sealing: None,
+        cutting: None,
+        ending: None,
         claimed: None,
     };
-    tokio::spawn(task.run(receiver));
+    tokio::spawn(task.run(receiver, first));
     LogHandle { log, messages, shared }
 }
 
 impl Task {
-    async fn run(mut self, mut messages: mpsc::Receiver<Message>) {
+    async fn run(mut self, mut messages: mpsc::Receiver<Message>, first: Input) {
         self.context.metrics.owned_logs.inc();
-        self.input(Input::Claim);
+        self.input(first);
         let shutdown = self.context.shutdown.clone();
         let mut drain_by: Option<tokio::time::Instant> = None;
         let mut used = tokio::time::Instant::now();
+        let claim_by = used + CLAIM;
         while !self.machine.is_released() {
             if drain_by.is_some()
                 && (self.machine.is_idle() || drain_by.is_some_and(|at| at <= tokio::time::Instant::now()))
@@ -195,16 +123,25 @@ impl Task {
                     self.asking = None;
                     self.input(Input::Answered(results));
                 }
+                (id, results) = copying_or(&mut self.copying) => {
+                    self.copying = None;
+                    self.input(Input::CopyAnswered { id, results });
+                }
                 message = messages.recv() => match message {
+                    Some(Message::Abandon) | None => break,
                     Some(message) => {
                         used = tokio::time::Instant::now();
                         self.message(message);
                     }
-                    None => break,
                 },
                 () = tokio::time::sleep(pause) => {
                     let followed = self.shared.applied.receiver_count() > 0;
-                    if used.elapsed() >= IDLE && self.machine.is_idle() && !followed {
+                    if used.elapsed() >= IDLE && self.machine.may_be_given_up() && !followed {
+                        break;
+                    }
+                    // One that is being answered goes on.
+                    let failing = self.machine.is_claiming() && self.asking.is_none();
+                    if failing && claim_by <= tokio::time::Instant::now() {
                         break;
                     }
                     self.input(Input::Tick);
@@ -215,11 +152,16 @@ impl Task {
                 }
             }
         }
+        self.end();
+    }
+
+    fn end(mut self) {
         self.context.metrics.owned_logs.dec();
-        // Left over when a drain runs out of time: they may have been proposed, so nobody may say that they were not done (rule 8).
+        // Left over when a drain or a claim runs out of time: they may have been proposed, and nobody may say that they were not done
+        // (rule 8).
         for (answer, _) in std::mem::take(&mut self.tickets).into_values() {
             let refusal =
-                Refusal::new(Reason::UnknownOutcome, "this data service ends; retry with the same operation id");
+                Refusal::new(Reason::UnknownOutcome, "the log was given up here; retry with the same operation id");
             drop(answer.send(Err(refusal.retry_after_ms(50))));
         }
         self.shared.status.send_if_modified(|status| {
@@ -259,10 +201,22 @@ impl Task {
                 self.sealing = Some(answer);
                 self.input(Input::Seal { moved_to });
             }
+            Message::Ship { target, run_id } => self.input(Input::Ship { target, run_id }),
+            Message::StopShipping => self.input(Input::StopShipping),
+            Message::CutOver { to, run_id, restarts, answer } => {
+                self.cutting = Some(answer);
+                self.input(Input::CutOver { to, run_id, restarts });
+            }
+            Message::EndCopy { target, run_id, answer } => {
+                self.ending = Some(answer);
+                self.input(Input::EndCopy { target, run_id });
+            }
+            Message::Abandon => {}
             Message::Inspect { answer } => {
                 let (last, applied) = self.machine.position().unwrap_or_default();
                 let closed_by_run = self.machine.closed_by().unwrap_or_default().to_owned();
-                drop(answer.send(Inspection { last, applied, closed_by_run }));
+                let copy = self.machine.copy_status();
+                drop(answer.send(Inspection { last, applied, closed_by_run, copy }));
             }
         }
     }
@@ -272,30 +226,38 @@ impl Task {
         for effect in self.machine.handle(input, unix_us()) {
             self.carry_out(effect);
         }
+        self.show_copy();
+    }
+
+    /// Others see how far the copy is, and what it cost.
+    fn show_copy(&mut self) {
+        let status = self.machine.copy_status();
+        if let Some(copy) = &status {
+            let metrics = &self.context.metrics;
+            metrics.shipped.inc_by(copy.entries.saturating_sub(self.copied.entries));
+            metrics.ship_failures.inc_by(copy.failures.saturating_sub(self.copied.failures));
+            self.copied = Copied { entries: copy.entries, failures: copy.failures };
+        } else {
+            self.copied = Copied::default();
+        }
+        *self.shared.copy.lock() = status;
     }
 
     fn carry_out(&mut self, effect: Effect) {
         match effect {
             Effect::Ask(requests) => {
-                let first = requests.first().map_or("", Request::label);
+                let first = requests.first().map_or("", |(_, request)| request.label());
                 tracing::trace!(log = %self.log, me = %self.context.member_id, first, count = requests.len(), "asks the store");
-                let (store, metrics) = (self.context.store.clone(), self.context.metrics.clone());
-                self.asking = Some(Box::pin(ask(store, metrics, requests)));
+                let (stores, metrics) = (self.context.stores.clone(), self.context.metrics.clone());
+                self.asking = Some(Box::pin(ask(stores, metrics, requests)));
+            }
+            Effect::AskForCopy { id, requests } => {
+                let (stores, metrics) = (self.context.stores.clone(), self.context.metrics.clone());
+                self.copying = Some((id, Box::pin(ask(stores, metrics, requests))));
             }
             Effect::Answer { ticket, outcome } => self.answer(ticket, outcome),
             Effect::Applied(entries) => self.applied(entries),
-            Effect::Claimed { head, last } => {
-                tracing::info!(log = %self.log, term = head.term, last, "claimed");
-                self.context.metrics.claims.inc();
-                self.publish(RouteHint {
-                    cell: head.cell.clone(),
-                    term: head.term,
-                    data_owner: self.context.member_id.clone(),
-                    ..RouteHint::default()
-                });
-                self.claimed = Some((head, last));
-                self.serve_when_applied();
-            }
+            Effect::Claimed { store, head, last } => self.claimed(store, head, last),
             Effect::Released { refusal } => {
                 if matches!(&*self.shared.status.borrow(), Status::Owned(_)) {
                     self.context.metrics.step_backs.inc();
@@ -323,7 +285,39 @@ impl Task {
                     drop(answer.send((head, inheritance)));
                 }
             }
+            Effect::CutOver { head, last } => {
+                tracing::info!(log = %self.log, term = head.term, to = %head.moved_to, last, "cut over");
+                if let Some(answer) = self.cutting.take() {
+                    drop(answer.send((head, last)));
+                }
+            }
+            Effect::CopyEnded => {
+                if let Some(answer) = self.ending.take() {
+                    let _gone = answer.send(());
+                }
+            }
             Effect::Trouble(what) => tracing::error!(log = %self.log, what, "the log's owner is in trouble"),
+        }
+    }
+
+    fn claimed(&mut self, store: String, head: Head, last: u64) {
+        tracing::info!(log = %self.log, term = head.term, last, store, "claimed");
+        self.context.metrics.claims.inc();
+        match self.context.stores.get(&store) {
+            Ok(opened) => *self.shared.serving.lock() = Some(Serving { name: store.clone(), store: opened }),
+            Err(error) => tracing::error!(log = %self.log, store, %error, "the serving store cannot be opened"),
+        }
+        self.publish(RouteHint {
+            cell: head.cell.clone(),
+            term: head.term,
+            data_owner: self.context.member_id.clone(),
+            ..RouteHint::default()
+        });
+        self.claimed = Some((head, last));
+        self.serve_when_applied();
+        // Whoever had it before may have kept a copy.
+        if let Some((target, run_id)) = self.context.copies.wanted(&self.context.directory.view(), &self.log, &store) {
+            self.input(Input::Ship { target, run_id });
         }
     }
 
@@ -376,9 +370,19 @@ async fn pending_or(asking: &mut Option<Asking>) -> Vec<Result<Reply, StoreError
     }
 }
 
-async fn ask(store: Arc<dyn Store>, metrics: Metrics, requests: Vec<Request>) -> Vec<Result<Reply, StoreError>> {
+async fn copying_or(copying: &mut Option<(u64, Asking)>) -> (u64, Answers) {
+    match copying {
+        Some((id, asking)) => (*id, asking.await),
+        None => std::future::pending().await,
+    }
+}
+
+async fn ask(stores: Stores, metrics: Metrics, requests: Vec<(String, Request)>) -> Vec<Result<Reply, StoreError>> {
     metrics.store_requests.inc_by(requests.len() as u64);
-    let calls = requests.into_iter().map(|request| store.call(request));
+    let calls = requests.into_iter().map(|(name, request)| {
+        let stores = stores.clone();
+        async move { stores.call(&name, request).await }
+    });
     let results: Vec<_> = futures::stream::iter(calls).buffered(PARALLEL_READS).collect().await;
     for error in results.iter().filter_map(|result| result.as_ref().err()) {
         metrics.store_failed(error.label());

@@ -39,7 +39,7 @@ impl LogMachine {
         count: usize,
         result: Option<Result<Reply, StoreError>>,
     ) -> Option<Left> {
-        if let Some(Err(error @ (StoreError::Invalid(_) | StoreError::Damaged(_)))) = &result {
+        if let Some(Err(error @ (StoreError::Invalid(_) | StoreError::Refused(_) | StoreError::Damaged(_)))) = &result {
             self.effects.push(Effect::Trouble(format!("failed to apply to {}: {error}", self.me.log)));
         }
         if !matches!(result, Some(Ok(_))) {
@@ -51,7 +51,7 @@ impl LogMachine {
         }
         let entries: Vec<Arc<Entry>> = owner.backlog.drain(..count.min(owner.backlog.len())).collect();
         if let Some(last) = entries.last() {
-            owner.applied = last.number;
+            owner.applied = if owner.backlog.is_empty() { owner.statics.last } else { last.number };
         }
         // Fed before answered: whoever hears the answer and asks a follower finds it there soonest.
         self.effects.push(Effect::Applied(entries.clone()));

@@ -1,5 +1,6 @@
-//! Claiming (rules 2, 3, 17 and 18): raise the head's term, seal and read what is there, take over what other logs left, open the next
-//! segment, make sure that the head is still this claim's. What is not applied is applied before anything is judged.
+//! Claiming (rules 2, 3, 14, 17 and 18): find the StorageCell that serves the log, raise the head's term there, seal and read what is
+//! there, take over what other logs left, open the next segment, make sure that the head is still this claim's. What is not applied is
+//! applied before anything is judged.
 
 mod finish;
 mod locate;
@@ -8,11 +9,13 @@ use std::collections::VecDeque;
 
 use cell_proto::unit::Unit;
 use cell_proto::v1::{
-    Head, OpenSegmentRequest, ReadCursorRequest, ReadHeadRequest, ReadRowsRequest, Reason, Refusal, Statics,
+    CasHeadRequest, Head, OpenSegmentRequest, ReadCursorRequest, ReadHeadRequest, ReadRowsRequest, Reason, Refusal,
+    Statics,
 };
 use cell_store::{CURSOR_APPLIED, CURSOR_RETAINED, CURSOR_SEGMENT, Reply, Request, StoreError};
 
-use super::owner::{same_claim, segment_of};
+use super::owner::segment_of;
+use super::places::{Locator, Place};
 use super::types::{Identity, Inheritance};
 use super::walk::{Step, Walk, Wanted};
 use super::{Admission, LogMachine, State};
@@ -24,7 +27,11 @@ const MAX_FAILURES: u32 = 40;
 /// A claim under way.
 pub(super) struct Claim {
     step: ClaimStep,
+    /// The StorageCell that serves the log.
+    store: String,
     new: Head,
+    /// A failover to a copy: the highest term that is known.
+    forced: Option<u64>,
     applied: u64,
     retained: u64,
     /// The own log's walk, while another log is read.
@@ -37,10 +44,18 @@ pub(super) struct Claim {
 }
 
 enum ClaimStep {
-    Locate,
-    /// A guild's log without a head, or sealed: does its bucket say that it was split out?
+    Locate(Locator),
+    /// A failover: the copy's own head.
+    LocateCopy,
+    /// A guild's log without a head, or sealed: where is its bucket?
+    LocateBucket {
+        locator: Locator,
+        own: Place,
+    },
+    /// And does its bucket say that it was split out?
     LocateSplit {
-        current: Option<Head>,
+        own: Place,
+        bucket: Place,
     },
     Cas {
         expected: Option<Head>,
@@ -51,9 +66,20 @@ enum ClaimStep {
     },
     Cursors,
     Walk(Walk),
-    /// Head and cursors of another log.
-    Other(String, u64),
+    /// Where another log is.
+    FindOther {
+        locator: Locator,
+        log: String,
+        up_to: u64,
+    },
+    /// Its cursors.
+    Other {
+        place: Place,
+        log: String,
+        up_to: u64,
+    },
     WalkOther {
+        store: String,
         walk: Walk,
         up_to: u64,
     },
@@ -76,10 +102,12 @@ fn read_cursor(log: &str, name: &str) -> Request {
 }
 
 impl Claim {
-    pub(super) fn start() -> Self {
+    pub(super) fn start(locator: Locator) -> Self {
         Self {
-            step: ClaimStep::Locate,
+            step: ClaimStep::Locate(locator),
+            store: String::new(),
             new: Head::default(),
+            forced: None,
             applied: 0,
             retained: 0,
             own: None,
@@ -89,9 +117,32 @@ impl Claim {
         }
     }
 
+    /// At a copy whose origin is lost.
+    pub(super) fn forced(copy: String, term: u64, locator: Locator) -> Self {
+        Self { step: ClaimStep::LocateCopy, store: copy, forced: Some(term), ..Self::start(locator) }
+    }
+
+    /// The StorageCell that the present step asks.
+    pub(super) fn store(&self) -> &str {
+        match &self.step {
+            ClaimStep::Locate(locator)
+            | ClaimStep::LocateBucket { locator, .. }
+            | ClaimStep::FindOther { locator, .. } => locator.store(),
+            ClaimStep::LocateSplit { bucket, .. } => &bucket.store,
+            ClaimStep::Other { place, .. } => &place.store,
+            ClaimStep::WalkOther { store, .. } => store,
+            _ => &self.store,
+        }
+    }
+
     pub(super) fn requests(&self, me: &Identity) -> Vec<Request> {
         match &self.step {
-            ClaimStep::Locate | ClaimStep::Reread { .. } | ClaimStep::Verify { .. } => vec![read_head(&me.log)],
+            ClaimStep::Locate(locator)
+            | ClaimStep::LocateBucket { locator, .. }
+            | ClaimStep::FindOther { locator, .. } => vec![locator.request()],
+            ClaimStep::Reread { .. } => vec![read_head(&me.log)],
+            ClaimStep::Verify { .. } => vec![read_head(&me.log), read_cursor(&me.log, CURSOR_RETAINED)],
+            ClaimStep::LocateCopy => vec![read_head(&me.log), read_cursor(&me.log, CURSOR_APPLIED)],
             ClaimStep::LocateSplit { .. } => {
                 let guild_id = if let Unit::Guild(guild_id) = me.unit { guild_id } else { 0 };
                 let split = ReadRowsRequest {
@@ -102,19 +153,19 @@ impl Claim {
                     limit: 1,
                     reverse: false,
                 };
-                vec![split.into(), read_head(&Unit::bucket(guild_id).log())]
+                vec![split.into(), read_head(&me.log)]
             }
             ClaimStep::Cas { expected, .. } => {
                 let new = Some(self.new.clone());
-                vec![cell_proto::v1::CasHeadRequest { log: me.log.clone(), expected: expected.clone(), new }.into()]
+                vec![CasHeadRequest { log: me.log.clone(), expected: expected.clone(), new }.into()]
             }
             ClaimStep::Cursors => {
                 let names = [CURSOR_APPLIED, CURSOR_SEGMENT, CURSOR_RETAINED];
                 names.map(|name| read_cursor(&me.log, name)).into()
             }
             ClaimStep::Walk(walk) | ClaimStep::WalkOther { walk, .. } => walk.requests(),
-            ClaimStep::Other(log, _) => {
-                vec![read_head(log), read_cursor(log, CURSOR_SEGMENT), read_cursor(log, CURSOR_RETAINED)]
+            ClaimStep::Other { log, .. } => {
+                vec![read_cursor(log, CURSOR_SEGMENT), read_cursor(log, CURSOR_RETAINED)]
             }
             ClaimStep::Open { walk, .. } => {
                 let statics = Some(self.opening(walk));
@@ -131,7 +182,8 @@ impl Claim {
         Statics {
             term: self.new.term,
             sealed: false,
-            last: tail.last,
+            // After a failover the head names a number that all new ones are above.
+            last: tail.last.max(self.new.moved_at),
             last_timestamp_us: tail.last_timestamp_us.max(timestamp),
             last_snowflake: tail.last_snowflake.max(snowflake),
         }
@@ -146,7 +198,7 @@ enum Next {
     Serve(Walk, Statics),
 }
 
-fn head_of(result: Option<Result<Reply, StoreError>>) -> Result<Option<Head>, StoreError> {
+pub(super) fn head_of(result: Option<Result<Reply, StoreError>>) -> Result<Option<Head>, StoreError> {
     match result {
         Some(Ok(Reply::Head(reply))) => Ok(reply.head),
         Some(Err(error)) => Err(error),
@@ -154,7 +206,7 @@ fn head_of(result: Option<Result<Reply, StoreError>>) -> Result<Option<Head>, St
     }
 }
 
-fn value_of(result: Option<Result<Reply, StoreError>>) -> Result<u64, StoreError> {
+pub(super) fn value_of(result: Option<Result<Reply, StoreError>>) -> Result<u64, StoreError> {
     match result {
         Some(Ok(Reply::ReadCursor(reply))) => Ok(reply.value),
         Some(Err(error)) => Err(error),
@@ -163,15 +215,31 @@ fn value_of(result: Option<Result<Reply, StoreError>>) -> Result<u64, StoreError
 }
 
 impl LogMachine {
+    pub(super) fn locator(&self, log: &str) -> Locator {
+        let mut locator = Locator::new(log, &self.me.home);
+        locator.newest_pointer_holds = self.rules.newest_pointer_holds;
+        locator
+    }
+
     pub(super) fn start_claim(&mut self) {
+        let claim = Claim::start(self.locator(&self.me.log));
+        self.claim_with(claim);
+    }
+
+    pub(super) fn start_failover(&mut self, to: String, term: u64) {
+        let claim = Claim::forced(to, term, self.locator(&self.me.log));
+        self.claim_with(claim);
+    }
+
+    fn claim_with(&mut self, claim: Claim) {
         if matches!(self.state, State::Released) && !self.outstanding {
             self.admission = Admission::Open;
-            self.state = State::Claiming(Box::new(Claim::start()));
+            self.state = State::Claiming(Box::new(claim));
         }
     }
 
     pub(super) fn claim_answered(&mut self, mut claim: Box<Claim>, results: Vec<Result<Reply, StoreError>>) {
-        let step = std::mem::replace(&mut claim.step, ClaimStep::Locate);
+        let step = std::mem::replace(&mut claim.step, ClaimStep::LocateCopy);
         let failures = self.failures;
         match self.claim_step(&mut claim, step, results) {
             Next::Step(step) => {
@@ -195,11 +263,12 @@ impl LogMachine {
     fn claim_step(&self, claim: &mut Claim, step: ClaimStep, results: Vec<Result<Reply, StoreError>>) -> Next {
         let mut results = results.into_iter();
         match step {
-            ClaimStep::Locate => match head_of(results.next()) {
-                Ok(head) => self.located(claim, head),
-                Err(_) => Next::Pause(ClaimStep::Locate),
-            },
-            ClaimStep::LocateSplit { current } => self.split_located(claim, current, results.next(), results.next()),
+            ClaimStep::Locate(locator) => self.searched(claim, locator, results.next()),
+            ClaimStep::LocateCopy => self.copy_located(claim, results.next(), results.next()),
+            ClaimStep::LocateBucket { locator, own } => self.bucket_searched(locator, own, results.next()),
+            ClaimStep::LocateSplit { own, bucket } => {
+                self.split_located(claim, own, bucket, (results.next(), results.next()))
+            }
             ClaimStep::Cas { expected, doubted } => self.head_raised(claim, expected, doubted, results.next()),
             ClaimStep::Reread { expected } => match head_of(results.next()) {
                 Ok(head) if head.as_ref() == Some(&claim.new) => Next::Step(ClaimStep::Cursors),
@@ -223,37 +292,24 @@ impl LogMachine {
                 Step::Outrun => Next::Refuse(self.not_owner(None)),
                 Step::Done => self.walked(claim, walk),
             },
-            ClaimStep::Other(log, up_to) => {
-                let (head, segment, retained) =
-                    (head_of(results.next()), value_of(results.next()), value_of(results.next()));
-                let (Ok(head), Ok(segment), Ok(retained)) = (head, segment, retained) else {
-                    return Next::Pause(ClaimStep::Other(log, up_to));
+            ClaimStep::FindOther { locator, log, up_to } => self.other_searched(locator, log, up_to, results.next()),
+            ClaimStep::Other { place, log, up_to } => {
+                let (segment, retained) = (value_of(results.next()), value_of(results.next()));
+                let (Ok(segment), Ok(retained)) = (segment, retained) else {
+                    return Next::Pause(ClaimStep::Other { place, log, up_to });
                 };
-                let first = head.map_or(0, |head| head.segment).max(segment).max(retained);
+                let first = place.head.map_or(0, |head| head.segment).max(segment).max(retained);
                 let wanted = Wanted { seal_term: None, above: u64::MAX, retained, ..self.wanted(claim) };
                 let walk = Walk::new(log, first, wanted);
-                Next::Step(ClaimStep::WalkOther { walk, up_to })
+                Next::Step(ClaimStep::WalkOther { store: place.store, walk, up_to })
             }
-            ClaimStep::WalkOther { mut walk, up_to } => match walk.answered(segment_of(results.next())) {
-                Step::Go => Next::Step(ClaimStep::WalkOther { walk, up_to }),
-                Step::Pause => Next::Pause(ClaimStep::WalkOther { walk, up_to }),
-                Step::Outrun => Next::Refuse(self.not_owner(None)),
-                Step::Done => {
-                    let mut inheritance = walk.inheritance();
-                    inheritance.operations.retain(|(_, number, _, _)| *number <= up_to);
-                    self.as_ruled(&mut inheritance);
-                    claim.inherited.push(inheritance);
-                    self.next_other(claim)
-                }
-            },
+            ClaimStep::WalkOther { store, walk, up_to } => {
+                self.other_walked(claim, (store, walk, up_to), results.next())
+            }
             ClaimStep::Open { walk, doubted } => self.opened(claim, walk, doubted, segment_of(results.next())),
-            ClaimStep::Verify { walk, statics } => match head_of(results.next()) {
-                Ok(Some(head)) if same_claim(&head, &claim.new) || !self.rules.verify_head => {
-                    Next::Serve(walk, statics)
-                }
-                Ok(head) => Next::Refuse(self.not_owner(head.as_ref())),
-                Err(_) => Next::Pause(ClaimStep::Verify { walk, statics }),
-            },
+            ClaimStep::Verify { walk, statics } => {
+                self.verified(claim, (walk, statics), (results.next(), results.next()))
+            }
         }
     }
 
@@ -261,6 +317,7 @@ impl LogMachine {
         Wanted {
             seal_term: self.rules.claim_seals.then_some(claim.new.term),
             check_term: self.rules.walk_checks_term,
+            own_term: false,
             above: if self.rules.reapply { claim.applied } else { u64::MAX },
             since_us: if self.rules.load_window { self.now_us - self.limits.window_us } else { i64::MAX },
             retained: claim.retained,

@@ -22,7 +22,7 @@ pub(super) struct Judging {
     operations: Vec<OperationId>,
     needs: Vec<Need>,
     lookups: Vec<OperationId>,
-    pub(super) requests: Vec<Request>,
+    pub(super) requests: Vec<(String, Request)>,
 }
 
 /// One append in the making or in flight.
@@ -64,7 +64,7 @@ impl LogMachine {
             match self.window.get(operation_id) {
                 Some(seen) if self.window.recent(seen.number).is_none() || seen.other_log.is_some() => {
                     lookups.push(*operation_id);
-                    reads.push(self.lookup(seen));
+                    reads.push(self.lookup(owner, seen));
                 }
                 Some(_) => {}
                 None => {
@@ -73,7 +73,9 @@ impl LogMachine {
                 }
             }
         }
-        let (needs, mut requests) = self.known.missing(&needs);
+        let (needs, requests) = self.known.missing(&needs);
+        let mut requests: Vec<(String, Request)> =
+            requests.into_iter().map(|request| (owner.store.clone(), request)).collect();
         requests.extend(reads);
         let judging = Judging { operations, needs, lookups, requests };
         if judging.requests.is_empty() {
@@ -83,9 +85,15 @@ impl LogMachine {
         }
     }
 
-    fn lookup(&self, seen: &Seen) -> Request {
-        let log = seen.other_log.as_deref().unwrap_or(&self.me.log).to_owned();
-        ReadSegmentRequest { log, segment: seen.segment, from: seen.number, limit: 1, bodies_from: 0 }.into()
+    fn lookup(&self, owner: &Owner, seen: &Seen) -> (String, Request) {
+        let (log, store) = match seen.other_log.as_deref() {
+            Some((log, store)) if !store.is_empty() => (log.as_str(), store.as_str()),
+            Some((log, _)) => (log.as_str(), owner.store.as_str()),
+            None => (self.me.log.as_str(), owner.store.as_str()),
+        };
+        let (segment, from) = (seen.segment, seen.number);
+        let read = ReadSegmentRequest { log: log.to_owned(), segment, from, limit: 1, bodies_from: 0 };
+        (store.to_owned(), read.into())
     }
 
     pub(super) fn judge_answered(
@@ -198,7 +206,10 @@ impl LogMachine {
     fn answer_duplicate(&mut self, owner: &Owner, operation_id: OperationId, seen: &Seen, found: Option<&Arc<Entry>>) {
         let recent = if seen.other_log.is_none() { self.window.recent(seen.number) } else { None };
         let outcome = match recent.or(found) {
-            Some(entry) => Ok(self.committed(owner, entry, seen.other_log.as_deref(), true)),
+            Some(entry) => {
+                let log = seen.other_log.as_deref().map(|(log, _)| log.as_str());
+                Ok(self.committed(owner, entry, log, true))
+            }
             None => Err(unknown()),
         };
         self.settle_pending(&operation_id, &outcome);

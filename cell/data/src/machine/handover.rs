@@ -1,10 +1,12 @@
-//! Giving a log up: the switch to another cell (rule 16) and the seal of a guild's log before its merge (rule 18). Until a
-//! compare-and-set may have been sent, undoing is local; afterwards a serial read decides.
+//! Giving a log up: the switch to another cell (rule 16), the cutover to another StorageCell (rule 13) and the seal of a guild's log
+//! before its merge (rule 18). Until a compare-and-set may have been sent, undoing is local; afterwards a serial read decides, and once
+//! the last segment is sealed, undoing is a new claim.
 
 use cell_proto::v1::{CasHeadRequest, CasSegmentRequest, Head, ReadHeadRequest, Statics};
 use cell_store::{Reply, Request, StoreError};
 
 use super::owner::{Job, Left, Owner, same_claim, segment_of};
+use super::places::pointer_to;
 use super::protections::Protections;
 use super::types::{Effect, Inheritance};
 use super::{Admission, LogMachine, State};
@@ -14,6 +16,7 @@ use super::{Admission, LogMachine, State};
 pub(super) enum Handover {
     Switch { to_cell: String, undo: bool },
     Seal { moved_to: String },
+    CutOver { to: String, restarts: u64, undo: bool },
 }
 
 /// Where it stands.
@@ -30,10 +33,13 @@ pub(super) enum HandoverStep {
 }
 
 impl Handover {
-    pub(super) fn first_step(&self, owner: &Owner, rules: Protections) -> HandoverStep {
+    /// The first step; none while the copy that the log goes to is not at the log's end.
+    pub(super) fn first_step(&self, owner: &Owner, rules: Protections) -> Option<HandoverStep> {
         match self {
-            Self::Seal { .. } if rules.merge_seals_segment => HandoverStep::Segment,
-            _ => self.head_step(owner, rules, owner.head.clone()),
+            Self::CutOver { to, restarts, .. } if rules.cutover_waits && !owner.copy_is_whole(to, *restarts) => None,
+            Self::CutOver { .. } if rules.cutover_seals_segment => Some(HandoverStep::Segment),
+            Self::Seal { .. } if rules.merge_seals_segment => Some(HandoverStep::Segment),
+            _ => Some(self.head_step(owner, rules, owner.head.clone())),
         }
     }
 
@@ -50,16 +56,34 @@ impl Handover {
                 segment: owner.segment,
                 ..expected.clone()
             },
-            Self::Seal { moved_to } => Head {
-                term,
-                appender: String::new(),
-                segment: owner.segment,
-                moved_to: moved_to.clone(),
-                moved_at: owner.statics.last,
-                ..expected.clone()
-            },
+            Self::Seal { moved_to } => owner.sealed_head(&expected, moved_to.clone()),
+            Self::CutOver { to, .. } => owner.sealed_head(&expected, pointer_to(to)),
         };
         HandoverStep::Head { expected, new }
+    }
+}
+
+impl Owner {
+    fn sealed_head(&self, expected: &Head, moved_to: String) -> Head {
+        Head {
+            term: expected.term + 1,
+            appender: String::new(),
+            segment: self.segment,
+            moved_to,
+            moved_at: self.statics.last,
+            ..expected.clone()
+        }
+    }
+
+    /// The claim that began this life of the log was a failover: its head carries the floor for numbers, which a cutover clears.
+    pub(super) fn is_failed_over(&self) -> bool {
+        self.head.moved_at > 0
+    }
+
+    /// Rule 13: the copy has log, tables and cursors up to the last number.
+    fn copy_is_whole(&self, target: &str, restarts: u64) -> bool {
+        let whole = |copy: &super::copy::Copy| copy.target == target && copy.is_whole(self.statics.last, restarts);
+        self.copy.as_deref().is_some_and(whole)
     }
 }
 
@@ -97,7 +121,7 @@ impl LogMachine {
         }
         if let State::Owner(owner) = &mut self.state {
             match (&owner.job, &mut owner.handover) {
-                (Job::Handover(_), Some(Handover::Switch { undo, .. })) => {
+                (Job::Handover(_), Some(Handover::Switch { undo, .. } | Handover::CutOver { undo, .. })) => {
                     *undo = true;
                     return;
                 }
@@ -114,6 +138,19 @@ impl LogMachine {
 
     pub(super) fn wish_seal(&mut self, moved_to: String) {
         self.wish(Handover::Seal { moved_to });
+    }
+
+    /// Only to a copy of the same run, and only if it is not begun anew meanwhile: it would lack what is not backfilled.
+    pub(super) fn wish_cutover(&mut self, to: String, run_id: &str, wanted: Option<u64>) {
+        let State::Owner(owner) = &self.state else { return };
+        let Some(copy) = owner.copy.as_ref().filter(|copy| copy.target == to) else { return };
+        let is_ready = |known: &u64| match wanted {
+            Some(wanted) => wanted == *known,
+            None => copy.is_kept_since_cut(owner.is_failed_over()),
+        };
+        if let Some(restarts) = copy.incarnation(run_id).filter(is_ready) {
+            self.wish(Handover::CutOver { to, restarts, undo: false });
+        }
     }
 
     fn wish(&mut self, handover: Handover) {
@@ -138,6 +175,13 @@ impl LogMachine {
                 };
                 let sealed = Statics { sealed: true, ..owner.statics };
                 match (reply.statics, owner.handover.clone()) {
+                    // Sealed, and not wanted any more: only a new claim opens the log again.
+                    (Some(row), Some(Handover::CutOver { undo: true, .. })) if row == sealed => {
+                        Some(Left::Refusal(self.not_owner(None)))
+                    }
+                    (Some(row), Some(Handover::CutOver { undo: true, .. })) if row == owner.statics => {
+                        self.undone(owner)
+                    }
                     (Some(row), Some(handover)) if row == sealed => {
                         owner.job = Job::Handover(handover.head_step(owner, self.rules, owner.head.clone()));
                         None
@@ -181,6 +225,7 @@ impl LogMachine {
         }
         match owner.handover.clone() {
             Some(Handover::Switch { undo: true, .. }) | None => self.undone(owner),
+            Some(Handover::CutOver { undo: true, .. }) => Some(Left::Refusal(self.not_owner(Some(&current)))),
             Some(_) if current == expected => {
                 owner.job = Job::Handover(HandoverStep::Head { expected, new });
                 None
@@ -204,11 +249,13 @@ impl LogMachine {
                 head,
                 inheritance: Inheritance {
                     log: self.me.log.clone(),
+                    store: owner.store.clone(),
                     operations: self.window.operations(),
                     last_timestamp_us: owner.statics.last_timestamp_us,
                     last_snowflake: owner.statics.last_snowflake,
                 },
             },
+            Some(Handover::CutOver { .. }) => Effect::CutOver { head, last: owner.statics.last },
             _ => Effect::Switched { head, last: owner.statics.last },
         }
     }

@@ -1,14 +1,15 @@
-//! The log machine: owns one log by LOG.md rules 1–9 and 16–18. It decides what is asked of the store, in which order, and what is
-//! answered when. It does no I/O, reads no clock and waits for nothing: `handle(input, now)` gives effects, and at most one request to
-//! the store is outstanding, so that a crash after any of them can be tested. Shipping a log to a copy (rules 10–15) would be further
-//! jobs beside `owner::Job`.
+//! The log machine: owns one log by LOG.md rules 1–18. It decides what is asked of which store, in which order, and what is answered
+//! when. It does no I/O, reads no clock and waits for nothing: `handle(input, now)` gives effects, and at most one request is
+//! outstanding for the log itself and one for its copy, so that a crash after any of them can be tested. The copy never holds the log up.
 
 mod admission;
 mod apply;
 mod claim;
 mod commit;
+mod copy;
 mod handover;
 mod owner;
+mod places;
 mod protections;
 mod retention;
 mod roll;
@@ -33,8 +34,14 @@ use self::protections::Protections;
 use self::types::Pending;
 use self::window::Window;
 
+pub use self::copy::ship_cursor;
+pub(crate) use self::copy::{CURSOR_RESTARTS, kept_since_cut, started_cursor};
+pub use self::places::{FAILOVER_GAP, Place, pointer_of, pointer_to, released, released_by};
+pub(crate) use self::places::{Locator, Search, has_failed_over};
 pub use self::retention::feed_cursor;
-pub use self::types::{Command, Effect, Identity, Inheritance, Input, Limits, OperationId, Outcome, Ticket};
+pub use self::types::{
+    Command, CopyStatus, Effect, Identity, Inheritance, Input, Limits, OperationId, Outcome, Ticket,
+};
 pub(crate) use self::walk::{Step, Walk, Wanted};
 
 /// How long to wait before asking the store again, in microseconds.
@@ -80,6 +87,8 @@ pub struct LogMachine {
     expiry_at_us: i64,
     effects: Vec<Effect>,
     outstanding: bool,
+    /// The last question for a copy; answers to earlier ones are passed over.
+    copy_asked: u64,
     resend_at_us: Option<i64>,
     failures: u32,
 }
@@ -106,6 +115,7 @@ impl LogMachine {
             expiry_at_us: i64::MAX,
             effects: Vec::new(),
             outstanding: false,
+            copy_asked: 0,
             resend_at_us: None,
             failures: 0,
         }
@@ -127,8 +137,15 @@ impl LogMachine {
             Input::Reopen { run_id } => self.reopen(&run_id),
             Input::Switch { to_cell } => self.wish_switch(to_cell),
             Input::Seal { moved_to } => self.wish_seal(moved_to),
+            Input::CutOver { to, run_id, restarts } => self.wish_cutover(to, &run_id, restarts),
+            Input::FailOver { to, term } => self.start_failover(to, term),
+            Input::CopyAnswered { id, results } => self.copy_answered(id, results),
+            Input::Ship { target, run_id } => self.ship(target, run_id),
+            Input::StopShipping => self.with_owner(|owner| owner.copy = None),
+            Input::EndCopy { target, run_id } => self.end_copy(target, run_id),
         }
         self.pump();
+        self.pump_copy();
         std::mem::take(&mut self.effects)
     }
 
@@ -141,7 +158,11 @@ impl LogMachine {
             State::Claiming(_) => self.resend_at_us,
             State::Owner(owner) => self.resend_at_us.or_else(|| self.owner_wake_us(owner)),
         };
-        [expiry, work].into_iter().flatten().min()
+        let copy = match &self.state {
+            State::Owner(owner) => owner.copy.as_ref().and_then(|copy| copy.wake_at_us()),
+            _ => None,
+        };
+        [expiry, work, copy].into_iter().flatten().min()
     }
 
     /// The head this machine holds, while it is the owner.
@@ -160,6 +181,24 @@ impl LogMachine {
         }
     }
 
+    /// The StorageCell that serves the log, while this is the owner.
+    pub fn serving(&self) -> Option<&str> {
+        match &self.state {
+            State::Owner(owner) => Some(&owner.store),
+            _ => None,
+        }
+    }
+
+    /// How far the copy is; none when none is kept.
+    pub fn copy_status(&self) -> Option<CopyStatus> {
+        match &self.state {
+            State::Owner(owner) => {
+                owner.copy.as_ref().map(|copy| copy.status(owner.statics.last, owner.is_failed_over()))
+            }
+            _ => None,
+        }
+    }
+
     /// The run that closed admission.
     pub fn closed_by(&self) -> Option<&str> {
         match &self.admission {
@@ -171,6 +210,11 @@ impl LogMachine {
     /// Nothing owned and nothing under way.
     pub fn is_released(&self) -> bool {
         matches!(self.state, State::Released)
+    }
+
+    /// The log is not owned yet.
+    pub fn is_claiming(&self) -> bool {
+        matches!(self.state, State::Claiming(_))
     }
 
     /// Commands not answered yet.
@@ -188,8 +232,18 @@ impl LogMachine {
                     && owner.backlog.is_empty()
                     && owner.cursor == owner.applied
                     && !self.outstanding
+                    && owner.copy.as_ref().is_none_or(|copy| copy.rests(owner.statics.last))
             }
         }
+    }
+
+    /// Nobody misses this owner: a copy that cannot be gone on with may be of an origin that nobody else would fence when it comes back.
+    pub fn may_be_given_up(&self) -> bool {
+        let is_stuck = match &self.state {
+            State::Owner(owner) => owner.copy.as_ref().is_some_and(|copy| copy.is_stuck()),
+            _ => false,
+        };
+        self.is_idle() && !is_stuck
     }
 
     fn with_owner(&mut self, change: impl FnOnce(&mut Owner)) {
@@ -198,7 +252,11 @@ impl LogMachine {
         }
     }
 
-    fn ask(&mut self, requests: Vec<Request>) {
+    fn ask(&mut self, store: &str, requests: Vec<Request>) {
+        self.ask_each(requests.into_iter().map(|request| (store.to_owned(), request)).collect());
+    }
+
+    fn ask_each(&mut self, requests: Vec<(String, Request)>) {
         debug_assert!(!self.outstanding, "one request at a time");
         self.outstanding = true;
         self.resend_at_us = None;
@@ -228,9 +286,9 @@ impl LogMachine {
         match std::mem::replace(&mut self.state, State::Released) {
             State::Released => {}
             State::Claiming(claim) => {
-                let requests = claim.requests(&self.me);
+                let (store, requests) = (claim.store().to_owned(), claim.requests(&self.me));
                 self.state = State::Claiming(claim);
-                self.ask(requests);
+                self.ask(&store, requests);
             }
             State::Owner(owner) => self.work(owner),
         }

@@ -4,11 +4,12 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use cell_proto::v1::{
-    Entry, Head, ReadHeadRequest, ReadSegmentRequest, Refusal, SegmentReply, Statics, WriteCursorRequest,
+    Entry, Head, ReadHeadRequest, ReadSegmentRequest, Reason, Refusal, SegmentReply, Statics, WriteCursorRequest,
 };
 use cell_store::{CURSOR_APPLIED, CURSOR_SEGMENT, Reply, Request, StoreError};
 
 use super::commit::{Batch, Judging};
+use super::copy::Copy;
 use super::handover::{Handover, HandoverStep};
 use super::retention::Retention;
 use super::roll::Roll;
@@ -17,6 +18,8 @@ use super::{Admission, LogMachine, State};
 
 /// A log's appender.
 pub(super) struct Owner {
+    /// The StorageCell that serves the log.
+    pub(super) store: String,
     /// As this owner's claim wrote it.
     pub(super) head: Head,
     /// The segment appended to.
@@ -39,6 +42,12 @@ pub(super) struct Owner {
     pub(super) hint_due: bool,
     pub(super) recheck: bool,
     pub(super) handover: Option<Handover>,
+    /// The copy kept in another StorageCell.
+    pub(super) copy: Option<Box<Copy>>,
+    /// A copy was shipped to at this term.
+    pub(super) has_shipped: bool,
+    /// The log is given up as soon as nothing is in flight: the next claim raises the term.
+    pub(super) gives_up: bool,
     pub(super) retention_due_us: i64,
     /// What an earlier owner had marked as gone is gone.
     pub(super) retention_checked: bool,
@@ -80,11 +89,17 @@ impl Owner {
         statics.term == self.head.term && !statics.sealed
     }
 
-    fn requests(&self, machine: &LogMachine) -> Vec<Request> {
+    fn requests(&self, machine: &LogMachine) -> Vec<(String, Request)> {
+        if let Job::Judge(judging) = &self.job {
+            return judging.requests.clone();
+        }
+        self.own_requests(machine).into_iter().map(|request| (self.store.clone(), request)).collect()
+    }
+
+    fn own_requests(&self, machine: &LogMachine) -> Vec<Request> {
         let log = &machine.me.log;
         match &self.job {
-            Job::Idle => Vec::new(),
-            Job::Judge(judging) => judging.requests.clone(),
+            Job::Idle | Job::Judge(_) => Vec::new(),
             Job::Append(batch) => vec![machine.append_request(self, batch)],
             Job::Settle(_) => vec![self.read_segment(log, self.statics.last + 1, 1000)],
             Job::Prove(_) => vec![self.read_segment(log, 0, 0)],
@@ -111,6 +126,10 @@ impl LogMachine {
     /// Chooses the next job if none is under way, and asks.
     pub(super) fn work(&mut self, mut owner: Box<Owner>) {
         if matches!(owner.job, Job::Idle) {
+            if owner.gives_up {
+                let refusal = Refusal::new(Reason::NotOwner, "the log is claimed anew to raise its term");
+                return self.release(refusal.retry_after_ms(20));
+            }
             self.choose(&mut owner);
         }
         self.keep(owner);
@@ -125,7 +144,7 @@ impl LogMachine {
         };
         self.state = State::Owner(owner);
         if !requests.is_empty() {
-            self.ask(requests);
+            self.ask_each(requests);
         }
     }
 
@@ -166,8 +185,8 @@ impl LogMachine {
             let (run_id, last) = (run_id.clone(), owner.statics.last);
             self.effects.push(Effect::Drained { run_id, last });
         }
-        if let Some(handover) = &owner.handover {
-            owner.job = Job::Handover(handover.first_step(owner, self.rules));
+        if let Some(step) = owner.handover.as_ref().and_then(|handover| handover.first_step(owner, self.rules)) {
+            owner.job = Job::Handover(step);
         }
     }
 
@@ -202,6 +221,7 @@ impl LogMachine {
             Job::Cursor(value) => self.cursor_answered(&mut owner, value, results.next()),
             Job::Hint => self.hint_answered(&mut owner, results.next()),
             Job::Recheck => self.recheck_answered(&mut owner, results.next()),
+            Job::Roll(Roll::Verify) => self.roll_verified(&mut owner, results.next(), results.next()),
             Job::Roll(roll) => self.roll_answered(&mut owner, roll, segment_of(results.next())),
             Job::Handover(step) => self.handover_answered(&mut owner, step, results.next()),
             Job::Retention(retention) => self.retention_answered(&mut owner, retention, results.collect()),

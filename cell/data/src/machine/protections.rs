@@ -12,6 +12,10 @@ pub(super) struct Protections {
     /// Rule 3: after opening, the head is read once more: a segment that was dropped meanwhile must not be taken for one that never
     /// was. It also shows a higher term that the walk overlooked.
     pub(super) verify_head: bool,
+    /// Rule 2: and the mark of what is retained: a segment dropped by an owner that does not know of the claim leaves the head as it is.
+    pub(super) verify_retained: bool,
+    /// Rule 3: an owner that rolled reads both before it goes on: what it opened may have come, and gone, before.
+    pub(super) verify_roll: bool,
     /// Rule 4: after an unknown outcome the segment is read before anything else is appended.
     pub(super) settle: bool,
     /// Rule 4: what was found is compared by operation id, not by number.
@@ -46,6 +50,26 @@ pub(super) struct Protections {
     pub(super) inherit_timestamps: bool,
     /// Rule 18: a merge seals the guild's last segment before its head.
     pub(super) merge_seals_segment: bool,
+    /// Rule 11: the copy's segments carry the shipper's term, and older ones are sealed.
+    pub(super) ship_term: bool,
+    /// Rule 11: an append to the copy with an unknown outcome is settled by a serial read.
+    pub(super) ship_settles: bool,
+    /// Rule 11: a shipped entry keeps its timestamp.
+    pub(super) ship_timestamps: bool,
+    /// Rule 12: a copy starts a dedupe window back, and not after the first unapplied entry.
+    pub(super) copy_window: bool,
+    /// Rule 13: nothing is cut over before the copy has log, tables and cursors to the end.
+    pub(super) cutover_waits: bool,
+    /// Rule 13: the origin's last segment is sealed before its head.
+    pub(super) cutover_seals_segment: bool,
+    /// Rule 14: of two pointers the higher term's holds.
+    pub(super) newest_pointer_holds: bool,
+    /// Rule 14: a target is claimed above the pointer's term.
+    pub(super) claim_above_pointer: bool,
+    /// Rule 15: the serving head's term is raised before a copy is released.
+    pub(super) release_raises_term: bool,
+    /// Rule 15: a released copy is begun anew before it is shipped to again.
+    pub(super) released_begins_anew: bool,
 }
 
 impl Protections {
@@ -55,6 +79,8 @@ impl Protections {
         hand_on: true,
         walk_checks_term: true,
         verify_head: true,
+        verify_retained: true,
+        verify_roll: true,
         settle: true,
         settle_by_operation: true,
         reapply: true,
@@ -72,5 +98,15 @@ impl Protections {
         inherit_window: true,
         inherit_timestamps: true,
         merge_seals_segment: true,
+        ship_term: true,
+        ship_settles: true,
+        ship_timestamps: true,
+        copy_window: true,
+        cutover_waits: true,
+        cutover_seals_segment: true,
+        newest_pointer_holds: true,
+        claim_above_pointer: true,
+        release_raises_term: true,
+        released_begins_anew: true,
     };
 }

@@ -137,6 +137,12 @@ impl LogMachine {
         if !statics.sealed || !old || statics.last > owner.cursor {
             return None;
         }
+        // A copy holds back what it lacks, but not for ever: then it is begun anew.
+        let lost_us = self.now_us - self.limits.retention_us - self.limits.copy_retention_us;
+        let lacks = owner.copy.as_ref().is_some_and(|copy| copy.shipped() < statics.last);
+        if lacks && statics.last_timestamp_us >= lost_us {
+            return None;
+        }
         let last_read = reply.entries.last().map_or(statics.last, |stored| stored.number);
         for stored in reply.entries {
             let Ok(entry) = Entry::decode(stored.body.as_slice()) else { return None };

@@ -26,6 +26,8 @@ pub struct Identity {
     pub cell: String,
     /// This data service's member id.
     pub member_id: String,
+    /// The StorageCell where a search for the log's head starts.
+    pub home: String,
 }
 
 /// Bounds and times, each in the unit its name ends with.
@@ -59,6 +61,8 @@ pub struct Limits {
     pub cursor_entries: u64,
     /// How long the cursor may lag behind when nothing is to do.
     pub cursor_us: i64,
+    /// Entries that a copy lacks are kept this long beyond the retention; a copy further behind is begun anew.
+    pub copy_retention_us: i64,
 }
 
 impl Default for Limits {
@@ -78,6 +82,7 @@ impl Default for Limits {
             retention_every_us: 60_000_000,
             cursor_entries: 1000,
             cursor_us: 500_000,
+            copy_retention_us: 48 * 3_600_000_000,
         }
     }
 }
@@ -108,6 +113,8 @@ pub struct Command {
 pub struct Inheritance {
     /// The other log.
     pub log: String,
+    /// The StorageCell where it was read; empty: the one that serves the log that takes over.
+    pub store: String,
     /// Its dedupe window: operation, number, segment, time.
     pub operations: Vec<(OperationId, u64, u64, i64)>,
     /// Its last timestamp.
@@ -121,6 +128,13 @@ pub struct Inheritance {
 pub enum Input {
     /// Claim the log.
     Claim,
+    /// Claim the log at a copy although its origin was not sealed: the origin's store is lost (`accept_loss`).
+    FailOver {
+        /// The StorageCell of the copy.
+        to: String,
+        /// The highest term that the caller knows of.
+        term: u64,
+    },
     /// Commit this; the ticket comes back with the outcome.
     Submit {
         /// Who waits.
@@ -130,6 +144,13 @@ pub enum Input {
     },
     /// The results of the last [`Effect::Ask`], one per request.
     Answered(Vec<Result<Reply, StoreError>>),
+    /// The results of an [`Effect::AskForCopy`], one per request.
+    CopyAnswered {
+        /// That effect's id.
+        id: u64,
+        /// In its requests' order.
+        results: Vec<Result<Reply, StoreError>>,
+    },
     /// Time has passed.
     Tick,
     /// Look at the head: somebody else may have claimed it.
@@ -154,6 +175,32 @@ pub enum Input {
         /// Where the guild goes: `log:<bucket>`.
         moved_to: String,
     },
+    /// Keep a copy of the log in another StorageCell (rules 10–12).
+    Ship {
+        /// That StorageCell.
+        target: String,
+        /// On behalf of this run.
+        run_id: String,
+    },
+    /// Keep no copy any more; the one there is stays as it is.
+    StopShipping,
+    /// Give the log to the StorageCell that holds its copy (rule 13); after [`Effect::Drained`].
+    CutOver {
+        /// That StorageCell.
+        to: String,
+        /// The run that the copy is kept for.
+        run_id: String,
+        /// How often the copy may have been begun anew, exactly; none: however often.
+        restarts: Option<u64>,
+    },
+    /// Release the copy in another StorageCell (rule 15). An owner that shipped to it gives the log up first: the next claim raises the
+    /// term, and is asked again.
+    EndCopy {
+        /// That StorageCell.
+        target: String,
+        /// On behalf of this run.
+        run_id: String,
+    },
 }
 
 impl Input {
@@ -169,6 +216,12 @@ impl Input {
             Self::Reopen { .. } => "reopen",
             Self::Switch { .. } => "switch",
             Self::Seal { .. } => "seal",
+            Self::FailOver { .. } => "fail-over",
+            Self::CopyAnswered { .. } => "copy-answered",
+            Self::Ship { .. } => "ship",
+            Self::StopShipping => "stop-shipping",
+            Self::CutOver { .. } => "cut-over",
+            Self::EndCopy { .. } => "end-copy",
         }
     }
 }
@@ -176,8 +229,17 @@ impl Input {
 /// What a machine wants done, in order.
 #[derive(Debug)]
 pub enum Effect {
-    /// Ask the store; several requests only where they are reads. Nothing else is asked before [`Input::Answered`].
-    Ask(Vec<Request>),
+    /// Ask stores, each named by its StorageCell; several requests only where they are reads. Nothing else is asked so before
+    /// [`Input::Answered`].
+    Ask(Vec<(String, Request)>),
+    /// The same for the copy, beside it: one such question at a time, which never holds the others up. What comes back to another id than
+    /// the last is passed over.
+    AskForCopy {
+        /// For [`Input::CopyAnswered`].
+        id: u64,
+        /// The StorageCells and what they are asked.
+        requests: Vec<(String, Request)>,
+    },
     /// Tell a caller.
     Answer {
         /// Who waits.
@@ -189,6 +251,8 @@ pub enum Effect {
     Applied(Vec<Arc<Entry>>),
     /// The log is owned; `last` is its last number.
     Claimed {
+        /// The StorageCell that serves it.
+        store: String,
         /// The head.
         head: Head,
         /// Last number.
@@ -220,8 +284,44 @@ pub enum Effect {
         /// What the other log takes over.
         inheritance: Inheritance,
     },
+    /// The log is served by another StorageCell now; this machine is released, and the next claim follows the pointer.
+    CutOver {
+        /// The sealed head, with the pointer.
+        head: Head,
+        /// Last number.
+        last: u64,
+    },
+    /// The copy is released for good.
+    CopyEnded,
     /// The store refused for good what only this owner would ask; for the log.
     Trouble(String),
+}
+
+/// How far a copy is.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct CopyStatus {
+    /// Its StorageCell.
+    pub target: String,
+    /// The run it is kept for.
+    pub run_id: String,
+    /// Last number in the copy: log, tables and cursors.
+    pub shipped: u64,
+    /// Entries up to here are not in the copy's log, only in its tables once they are backfilled.
+    pub started_at: u64,
+    /// How often it was begun anew.
+    pub restarts: u64,
+    /// Whether, if the log was cut over from there, it holds everything since: it was not begun anew meanwhile, and nobody failed over.
+    pub kept_since_cut: bool,
+    /// Entries committed and not shipped.
+    pub backlog: u64,
+    /// Since when the oldest of them waits, in microseconds since the Unix epoch; 0: nothing waits.
+    pub behind_since_us: i64,
+    /// Why it does not go on; empty while it does.
+    pub blocked_by: String,
+    /// Entries shipped, and requests failed, since this owner began.
+    pub entries: u64,
+    /// Failed requests.
+    pub failures: u64,
 }
 
 /// A command that is not answered yet.

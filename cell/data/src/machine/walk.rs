@@ -14,6 +14,8 @@ pub(crate) struct Wanted {
     pub(crate) seal_term: Option<u64>,
     /// A found segment's term must be lower than `seal_term`.
     pub(crate) check_term: bool,
+    /// Or equal: the walker's own.
+    pub(crate) own_term: bool,
     /// Entries above this number.
     pub(crate) above: u64,
     /// And entries at least this new.
@@ -97,6 +99,7 @@ impl Walk {
         super::Inheritance {
             operations: self.entries().iter().filter_map(operation).collect(),
             log,
+            store: String::new(),
             last_timestamp_us: tail.last_timestamp_us,
             last_snowflake: tail.last_snowflake,
         }
@@ -158,7 +161,7 @@ impl Walk {
             self.found(statics);
             return Step::Go;
         };
-        let own_seal = self.doubted && statics.sealed && statics.term == term;
+        let own_seal = statics.term == term && (self.wanted.own_term || (self.doubted && statics.sealed));
         if self.wanted.check_term && statics.term >= term && !own_seal {
             return Step::Outrun;
         }

@@ -17,8 +17,8 @@ const RECENT_BYTES: usize = 4 << 20;
 pub(super) struct Seen {
     pub(super) number: u64,
     pub(super) segment: u64,
-    /// Another log than the machine's own.
-    pub(super) other_log: Option<Arc<str>>,
+    /// Another log than the machine's own, and the StorageCell where it was read.
+    pub(super) other_log: Option<Arc<(String, String)>>,
 }
 
 /// Operations by id, oldest first.
@@ -71,7 +71,7 @@ impl Window {
 
     /// Another log's operations count as committed.
     pub(super) fn inherit(&mut self, inheritance: &Inheritance) {
-        let log: Arc<str> = Arc::from(inheritance.log.as_str());
+        let log = Arc::new((inheritance.log.clone(), inheritance.store.clone()));
         for (operation_id, number, segment, timestamp_us) in &inheritance.operations {
             let seen = Seen { number: *number, segment: *segment, other_log: Some(log.clone()) };
             if self.seen.insert(*operation_id, seen).is_none() {

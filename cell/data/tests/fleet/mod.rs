@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use cell_data::driver::{DataServer, DataServerConfig};
+use cell_data::driver::{DataServer, DataServerConfig, Stores};
 use cell_data::machine::Limits;
 use cell_proto::directory::{Member, Role};
 use cell_proto::unit::{Unit, user_id_of_name};
@@ -61,6 +61,11 @@ impl Data {
         self.server.get().unwrap().recheck();
     }
 
+    /// As its timer does: it keeps the copies that the directory wants.
+    pub fn tend_copies(&self) {
+        self.server.get().unwrap().tend_copies();
+    }
+
     /// A counter's value.
     pub async fn metric(&self, name: &str) -> f64 {
         let mut text = String::new();
@@ -109,12 +114,16 @@ impl Fleet {
     }
 
     pub async fn data_with(&self, cell: &str, id: &str, limits: Limits) -> Data {
+        let store = RemoteStore::at(&self.store_address, Arc::new(Channels::default()));
+        self.data_on(cell, id, limits, Stores::single(Arc::new(store))).await
+    }
+
+    pub async fn data_on(&self, cell: &str, id: &str, limits: Limits, stores: Stores) -> Data {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         listener.set_nonblocking(true).unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let shutdown = CancellationToken::new();
-        let store = RemoteStore::at(&self.store_address, Arc::new(Channels::default()));
         let config = DataServerConfig { cell: cell.into(), member_id: id.into(), address: address.clone(), limits };
         let (directory, token) = (self.directory.clone(), shutdown.clone());
         let (registry, server) = (Arc::new(OnceLock::new()), Arc::new(OnceLock::new()));
@@ -122,7 +131,7 @@ impl Fleet {
         runtime.spawn(async move {
             let listener = TcpListener::from_std(listener).unwrap();
             let mut metrics = Registry::default();
-            let server = DataServer::new(config, Arc::new(store), directory, &mut metrics, token);
+            let server = DataServer::with_stores(config, stores, directory, &mut metrics, token);
             drop(filled.set(metrics));
             drop(started.set(server.clone()));
             let served = Server::builder().add_service(server.into_service());

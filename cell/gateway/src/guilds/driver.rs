@@ -8,7 +8,7 @@ use cell_proto::unit::Unit;
 use cell_proto::v1::link_down::Kind as Down;
 use cell_proto::v1::link_up::Kind as Up;
 use cell_proto::v1::{Attach, Interest, LinkAck, Position, Reason, Refusal, Route};
-use cell_runtime::{CancellationToken, route};
+use cell_runtime::{CancellationToken, retry, route};
 use tokio::sync::mpsc::Receiver;
 
 use super::hosted::{Hosted, Next};
@@ -253,7 +253,7 @@ impl Following<'_> {
         }
         match &refusal.route {
             Some(route) if !route.log.is_empty() => {
-                learn_route(self.hub, self.hosted.id, &refusal);
+                retry::learn(&self.hub.directory, &Unit::Guild(self.hosted.id).log(), &refusal);
                 End::Elsewhere { address: route.guild_address.clone() }
             }
             _ => End::Refused(refusal),
@@ -355,9 +355,4 @@ impl Following<'_> {
         }
         None
     }
-}
-
-/// Takes over what a refusal says of a guild's place.
-pub fn learn_route(hub: &Hub, guild_id: i64, refusal: &Refusal) {
-    crate::calls::learn_route(&hub.directory, &Unit::Guild(guild_id).log(), refusal);
 }

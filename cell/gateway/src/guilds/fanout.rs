@@ -11,6 +11,9 @@ use crate::session::registry::Slot;
 use crate::wire::event::Event;
 use crate::wire::intents::GUILDS;
 
+/// Different views of one guild that are kept for the sessions to come; further ones are made each time.
+const MAX_VIEWS: usize = 16;
+
 /// A session that has the guild.
 #[derive(Debug)]
 struct Subscriber {
@@ -30,6 +33,8 @@ pub struct Fanout {
     /// The channels there were when visibility was last computed, rising: a channel that is new and hidden was never told of.
     known: Vec<i64>,
     any_fresh: bool,
+    /// The guild as the replica has it now, by the channels left out: sessions keep it, and most see the same.
+    views: Vec<(Vec<i64>, Arc<str>)>,
 }
 
 /// What a delivery did.
@@ -82,10 +87,26 @@ impl Fanout {
     fn give(&mut self, replica: &Replica, slot: Arc<Slot>, now_ms: i64) {
         let hidden = replica.hidden_from(slot.user_id, now_ms);
         if slot.intents.covers(GUILDS) {
-            let event = Event::new("GUILD_CREATE", &replica.guild_for(slot.user_id, &hidden));
-            slot.push_initial(event);
+            let shared = self.shared_fields(replica, &hidden);
+            slot.push_initial(Event::sharing("GUILD_CREATE", shared, &replica.guild_own(slot.user_id)));
         }
         self.live.push(Subscriber { slot, hidden, fresh: Vec::new() });
+    }
+
+    fn shared_fields(&mut self, replica: &Replica, hidden: &[i64]) -> Arc<str> {
+        if let Some((_, shared)) = self.views.iter().find(|(of, _)| of == hidden) {
+            return shared.clone();
+        }
+        let shared = Event::shared_fields(&replica.guild_without(hidden));
+        if self.views.len() < MAX_VIEWS {
+            self.views.push((hidden.to_vec(), shared.clone()));
+        }
+        shared
+    }
+
+    /// The replica has changed: what was made from it is no longer the guild.
+    pub fn replica_changed(&mut self) {
+        self.views.clear();
     }
 
     /// Gives the guild to sessions of a user that just became a member.

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, HashMap};
 use cell_proto::v1::change::Kind;
 use cell_proto::v1::{Channel, Entry, Guild, GuildSnapshot, Member, MemberInfo, MemberPut, Role};
 use cell_runtime::policy;
+use serde_json::{Map, Value};
 
 use super::outgoing::{self, Effect, Visibility};
 use crate::wire::objects::{self, GuildParts, Names};
@@ -62,15 +63,20 @@ impl Replica {
         self.channels.keys().copied().filter(hidden).collect()
     }
 
-    /// The whole guild as this member sees it.
-    pub fn guild_for(&self, user_id: i64, hidden: &[i64]) -> serde_json::Value {
-        objects::guild(&GuildParts {
+    /// The whole guild as everybody sees it who may not see these channels, but for what is the reader's own.
+    pub fn guild_without(&self, hidden: &[i64]) -> Map<String, Value> {
+        objects::shared_guild(&GuildParts {
             guild: &self.guild,
             roles: self.roles.values().collect(),
             channels: self.channels.values().filter(|channel| hidden.binary_search(&channel.id).is_err()).collect(),
-            members: self.members.get(&user_id).into_iter().collect(),
+            members: Vec::new(),
             member_count: self.member_count,
         })
+    }
+
+    /// What of the guild is this member's own.
+    pub fn guild_own(&self, user_id: i64) -> Map<String, Value> {
+        objects::own_guild(&self.members.get(&user_id).into_iter().collect::<Vec<_>>())
     }
 
     /// Takes over what was asked about members.

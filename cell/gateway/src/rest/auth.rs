@@ -3,14 +3,32 @@
 use std::sync::Arc;
 
 use axum::extract::FromRequestParts;
-use axum::http::header;
 use axum::http::request::Parts;
+use axum::http::{HeaderMap, header};
 use cell_proto::v1::User;
 use cell_runtime::tokens::Bearer;
+use parking_lot::Mutex;
 
 use super::error::ApiError;
+use super::limit::Quota;
 use crate::calls::Deadline;
 use crate::gateway::Gateway;
+
+/// How the caller's rate over all routes stands once the request is admitted. The router tells it where the route has no bucket of its
+/// own, so that each answer carries all five headers.
+#[derive(Debug, Clone, Default)]
+pub struct Standing(Arc<Mutex<Option<Quota>>>);
+
+impl Standing {
+    /// Writes the five headers unless they are there, or nobody was admitted.
+    pub fn write(&self, headers: &mut HeaderMap, method: &str, route: &str) {
+        if let Some(quota) = self.0.lock().take()
+            && !headers.contains_key("x-ratelimit-limit")
+        {
+            quota.of_route(method, route).write(headers);
+        }
+    }
+}
 
 /// An authenticated caller within its rate.
 #[derive(Debug, Clone, Copy)]
@@ -27,11 +45,11 @@ impl FromRequestParts<Arc<Gateway>> for Caller {
     async fn from_request_parts(parts: &mut Parts, gateway: &Arc<Gateway>) -> Result<Self, ApiError> {
         let token = parts.headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
         let identity = token.and_then(|token| gateway.keys.verify(token).ok()).ok_or_else(ApiError::unauthorized)?;
-        gateway
-            .rest_limits
-            .lock()
-            .admit(identity.user_id, gateway.now_ms(), cell_runtime::unix_ms())
-            .map_err(ApiError::limited)?;
+        let admitted = gateway.rest_limits.lock().admit(identity.user_id, gateway.now_ms(), cell_runtime::unix_ms());
+        let quota = admitted.map_err(ApiError::limited)?;
+        if let Some(standing) = parts.extensions.get::<Standing>() {
+            *standing.0.lock() = Some(quota);
+        }
         Ok(Self { user_id: identity.user_id, bearer: identity.bearer })
     }
 }

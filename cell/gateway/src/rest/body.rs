@@ -1,34 +1,74 @@
 //! Reads request bodies and path ids: bounded in size and depth, unknown fields ignored, wrong ones named.
 
-use axum::extract::{FromRequest, FromRequestParts, Path, Request};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
+use axum::http::header;
 use axum::http::request::Parts;
-use axum::http::{StatusCode, header};
+use futures::StreamExt;
 use serde_json::{Map, Value};
 
 use super::error::ApiError;
 use super::form::Form;
+use crate::gateway::Gateway;
 use crate::wire::lenient;
 
 /// Largest body read, in bytes: ten embeds of the largest size fit many times.
 pub const MAX_BODY_BYTES: usize = 256 * 1024;
 
+/// What is too large is thrown away up to here before it is refused: a connection that closes on unread bytes is reset, and the refusal
+/// is not heard.
+const MAX_DRAINED_BYTES: usize = 16 * 1024 * 1024;
+
 /// A JSON object; an empty body is an empty object.
 #[derive(Debug, Default)]
 pub struct Body(pub Map<String, Value>);
 
-impl<S: Send + Sync> FromRequest<S> for Body {
+impl FromRequest<Arc<Gateway>> for Body {
     type Rejection = ApiError;
 
-    async fn from_request(request: Request, _: &S) -> Result<Self, ApiError> {
-        let kind = request.headers().get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or("");
-        if kind.starts_with("multipart/") {
+    async fn from_request(request: Request, gateway: &Arc<Gateway>) -> Result<Self, ApiError> {
+        let kind = request.headers().get(header::CONTENT_TYPE).map(|value| value.to_str().unwrap_or("").to_owned());
+        if kind.as_deref().is_some_and(|kind| kind.starts_with("multipart/")) {
             return Err(ApiError::bad(50_035, "attachments are not supported; send application/json without files"));
         }
-        let bytes = axum::body::to_bytes(request.into_body(), MAX_BODY_BYTES)
-            .await
-            .map_err(|_| ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, 40_005, "Request entity too large"))?;
+        let read = read(request.into_body());
+        let Ok(read) = tokio::time::timeout(gateway.config.limits.http_body_timeout, read).await else {
+            gateway.metrics.slow_senders.inc();
+            return Err(ApiError::too_slow());
+        };
+        let bytes = read.ok_or_else(ApiError::too_large)?;
+        // Some libraries name a kind where there is no body at all.
+        if !bytes.is_empty() && kind.as_deref().is_some_and(|kind| !is_json(kind)) {
+            return Err(ApiError::not_json());
+        }
         parse(&bytes).map(Self)
     }
+}
+
+fn is_json(kind: &str) -> bool {
+    let kind = kind.split(';').next().unwrap_or("").trim();
+    kind.eq_ignore_ascii_case("application/json") || kind.to_ascii_lowercase().ends_with("+json")
+}
+
+/// The whole body; none when it is too large or breaks off.
+async fn read(body: axum::body::Body) -> Option<Vec<u8>> {
+    let mut stream = body.into_data_stream();
+    let (mut bytes, mut count) = (Vec::new(), 0);
+    while let Some(chunk) = stream.next().await {
+        let chunk = chunk.ok()?;
+        count += chunk.len();
+        if count <= MAX_BODY_BYTES {
+            bytes.extend_from_slice(&chunk);
+        } else {
+            bytes.clear();
+        }
+        if count > MAX_DRAINED_BYTES {
+            break;
+        }
+    }
+    (count <= MAX_BODY_BYTES).then_some(bytes)
 }
 
 fn parse(bytes: &[u8]) -> Result<Map<String, Value>, ApiError> {
@@ -44,6 +84,19 @@ fn parse(bytes: &[u8]) -> Result<Map<String, Value>, ApiError> {
             Err(form.into_error())
         }
         Err(_) => Err(ApiError::bad(50_109, "The request body contains invalid JSON.")),
+    }
+}
+
+/// The query string's parameters, to be read as a body's fields are.
+pub struct Parameters(pub Map<String, Value>);
+
+impl<S: Send + Sync> FromRequestParts<S> for Parameters {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
+        let read = Query::<HashMap<String, String>>::from_request_parts(parts, state).await;
+        let Query(pairs) = read.map_err(|_| ApiError::bad(50_035, "the query string is not valid"))?;
+        Ok(Self(pairs.into_iter().map(|(key, text)| (key, Value::String(text))).collect()))
     }
 }
 
@@ -72,6 +125,13 @@ impl<S: Send + Sync, const N: usize> FromRequestParts<S> for Ids<N> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn json_is_told_by_its_kind() {
+        assert!(is_json("application/json; charset=utf-8") && is_json("Application/JSON"));
+        assert!(is_json("application/problem+json"));
+        assert!(!is_json("text/plain") && !is_json("") && !is_json("application/x-www-form-urlencoded"));
+    }
 
     #[test]
     fn what_is_no_json_object_is_refused_with_its_code() {

@@ -64,6 +64,22 @@ impl ApiError {
         Self::new(StatusCode::UNAUTHORIZED, 0, "401: Unauthorized")
     }
 
+    /// The body is of a kind that is not read.
+    pub fn not_json() -> Self {
+        let message = "Expected \"Content-Type\" header to be one of {'application/json'}.";
+        Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, 0, message)
+    }
+
+    /// The body is larger than any that is read.
+    pub fn too_large() -> Self {
+        Self::new(StatusCode::PAYLOAD_TOO_LARGE, 40_005, "Request entity too large")
+    }
+
+    /// The body did not come in time.
+    pub fn too_slow() -> Self {
+        Self::new(StatusCode::REQUEST_TIMEOUT, 0, "408: Request Timeout")
+    }
+
     /// No such route.
     pub fn no_route() -> Self {
         Self::new(StatusCode::NOT_FOUND, 0, "404: Not Found")
@@ -155,7 +171,7 @@ impl IntoResponse for ApiError {
         }
         let mut response = (self.status, Json(body)).into_response();
         let headers = response.headers_mut();
-        if let Some(limited) = &self.limited {
+        if let Some(limited) = self.limited {
             // Without Via, discord.py takes a 429 for a ban by a content network and gives up.
             headers.insert(header::VIA, HeaderValue::from_static("1.1 cellplane"));
             headers.insert(header::RETRY_AFTER, HeaderValue::from(limited.retry_after_seconds().ceil() as u64));

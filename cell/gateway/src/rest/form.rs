@@ -136,7 +136,7 @@ impl Form {
         let value = lenient::present(map, key)?;
         let id = lenient::id(value);
         if id.is_none() {
-            self.not_snowflake(key, &value.to_string());
+            self.not_snowflake(key, &value.as_str().map_or_else(|| value.to_string(), str::to_owned));
         }
         id
     }

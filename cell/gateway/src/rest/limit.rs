@@ -1,5 +1,6 @@
 //! REST rates: one over all routes of a user, one for messages into a channel, and slow mode. Pure; per gateway process.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
@@ -14,19 +15,26 @@ pub struct Quota {
     remaining: u32,
     reset_after_ms: u64,
     reset_unix_ms: i64,
-    bucket: &'static str,
+    bucket: Cow<'static, str>,
 }
 
 impl Quota {
+    /// The rate over all routes, told under a bucket of the route's own: stable, as clients keep what they learn by it.
+    pub fn of_route(self, method: &str, route: &str) -> Self {
+        let fold = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+        let hash = method.bytes().chain([b' ']).chain(route.bytes()).fold(0xcbf2_9ce4_8422_2325, fold);
+        Self { bucket: format!("{hash:016x}").into(), ..self }
+    }
+
     /// Writes the five headers.
-    pub fn write(&self, headers: &mut HeaderMap) {
+    pub fn write(self, headers: &mut HeaderMap) {
         let seconds = |milliseconds: f64| format!("{:.3}", milliseconds / 1000.0);
         for (name, value) in [
             ("x-ratelimit-limit", self.limit.to_string()),
             ("x-ratelimit-remaining", self.remaining.to_string()),
             ("x-ratelimit-reset", seconds(self.reset_unix_ms as f64)),
             ("x-ratelimit-reset-after", seconds(self.reset_after_ms as f64)),
-            ("x-ratelimit-bucket", self.bucket.to_owned()),
+            ("x-ratelimit-bucket", self.bucket.into_owned()),
         ] {
             if let Ok(value) = HeaderValue::from_str(&value) {
                 headers.insert(HeaderName::from_static(name), value);
@@ -82,14 +90,13 @@ impl RestLimits {
     ///
     /// # Errors
     /// [`Limited`].
-    pub fn admit(&mut self, user_id: i64, now_ms: u64, unix_ms: i64) -> Result<(), Limited> {
+    pub fn admit(&mut self, user_id: i64, now_ms: u64, unix_ms: i64) -> Result<Quota, Limited> {
         make_room(&mut self.global, MAX_WINDOWS, |window| window.is_idle(now_ms));
         let limit = self.limits.rest_global_per_second;
         let window = self.global.entry(user_id).or_insert_with(|| SlidingWindow::new(limit, GLOBAL_WINDOW_MS));
-        if window.admit(now_ms) {
-            return Ok(());
-        }
-        Err(Limited { global: true, quota: quota(window, limit, GLOBAL_BUCKET, (now_ms, unix_ms)) })
+        let admitted = window.admit(now_ms);
+        let quota = quota(window, limit, GLOBAL_BUCKET, (now_ms, unix_ms));
+        if admitted { Ok(quota) } else { Err(Limited { global: true, quota }) }
     }
 
     /// Counts a message of a user into a channel.
@@ -126,7 +133,7 @@ fn quota(window: &mut SlidingWindow, limit: u32, bucket: &'static str, now: (u64
     let (now_ms, unix_ms) = now;
     let reset_after_ms = window.reset_after_ms(now_ms);
     let remaining = window.remaining(now_ms);
-    Quota { limit, remaining, reset_after_ms, reset_unix_ms: unix_ms + reset_after_ms as i64, bucket }
+    Quota { limit, remaining, reset_after_ms, reset_unix_ms: unix_ms + reset_after_ms as i64, bucket: bucket.into() }
 }
 
 #[cfg(test)]
@@ -150,6 +157,16 @@ mod tests {
         }
         assert!(refused.retry_after_seconds() > 0.0);
         assert!(limits.admit_message((1, 3), 10, 10).is_ok(), "another channel has its own bucket");
+    }
+
+    #[test]
+    fn each_route_has_a_stable_bucket_of_its_own() {
+        let mut limits = limits();
+        let admitted = limits.admit(1, 0, 0).unwrap();
+        let bucket = |method, route| admitted.clone().of_route(method, route).bucket;
+        assert_eq!(bucket("POST", "/guilds"), bucket("POST", "/guilds"));
+        assert_ne!(bucket("POST", "/guilds"), bucket("GET", "/guilds"));
+        assert_eq!(admitted.remaining, 1);
     }
 
     #[test]

@@ -1,10 +1,9 @@
 //! Members: list, read, change, kick, give and take roles.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use axum::Json;
-use axum::extract::{Path, Query, State};
+use axum::extract::State;
 use axum::http::StatusCode;
 use cell_proto::v1::change::Kind;
 use cell_proto::v1::{Member, MemberPut, MemberRemoved, MembersRequest};
@@ -13,27 +12,26 @@ use serde_json::{Map, Value};
 
 use super::access::GuildAccess;
 use super::auth::Caller;
-use super::body::{Body, Ids};
+use super::body::{Body, Ids, Parameters};
 use super::commands::stamp;
 use super::error::{ApiError, Missing};
 use super::form::Form;
 use crate::calls::{COMMAND_TIMEOUT, Deadline};
 use crate::gateway::Gateway;
 use crate::guilds::replica::user_id;
-use crate::wire::{lenient, objects};
+use crate::wire::objects;
 
 /// GET /guilds/{guild}/members
 pub async fn list(
     State(gateway): State<Arc<Gateway>>,
     caller: Caller,
     Ids([guild_id]): Ids<1>,
-    Query(parameters): Query<HashMap<String, String>>,
+    Parameters(parameters): Parameters,
 ) -> Result<Json<Value>, ApiError> {
     let deadline = Deadline::after(COMMAND_TIMEOUT);
-    let map: Map<String, Value> = parameters.into_iter().map(|(key, text)| (key, Value::String(text))).collect();
     let mut form = Form::default();
-    let limit = form.integer(&map, "limit", 1..=1000).unwrap_or(1) as i32;
-    let after_user_id = form.id(&map, "after").unwrap_or(0);
+    let limit = form.integer(&parameters, "limit", 1..=1000).unwrap_or(1) as i32;
+    let after_user_id = form.id(&parameters, "after").unwrap_or(0);
     form.finish()?;
     gateway.guild_access(caller.user_id, guild_id, deadline).await?;
     let ask = MembersRequest { guild_id, after_user_id, limit, ..MembersRequest::default() };
@@ -98,10 +96,9 @@ pub async fn update(
 pub async fn update_own(
     State(gateway): State<Arc<Gateway>>,
     caller: Caller,
-    Path(guild_id): Path<String>,
+    Ids([guild_id]): Ids<1>,
     Body(body): Body,
 ) -> Result<Json<Value>, ApiError> {
-    let guild_id = lenient::id_of_text(&guild_id).ok_or_else(|| ApiError::missing(Missing::Guild))?;
     change(&gateway, caller, guild_id, caller.user_id, &body).await
 }
 

@@ -47,6 +47,7 @@ impl NewMessage {
         let embeds_json = embeds(&mut form, body).unwrap_or_default();
         let (nonce, nonce_is_integer) = nonce(&mut form, body);
         let (reply_to, reply_must_exist) = reference(&mut form, body);
+        check_allowed_mentions(&mut form, body);
         for key in ["attachments", "components", "sticker_ids", "poll"] {
             if lenient::present(body, key).is_some_and(|value| !value.as_array().is_some_and(Vec::is_empty)) {
                 form.add(key, "UNSUPPORTED", "This kind of content is not supported.");
@@ -113,6 +114,16 @@ fn nonce(form: &mut Form, body: &Map<String, Value>) -> (String, bool) {
     }
 }
 
+/// What cannot be an id could name nobody: a typing error that would silently mention nobody.
+fn check_allowed_mentions(form: &mut Form, body: &Map<String, Value>) {
+    for key in ["users", "roles"] {
+        let named = body.get("allowed_mentions").and_then(|allowed| allowed.get(key)).and_then(Value::as_array);
+        if let Some(wrong) = named.into_iter().flatten().find(|value| lenient::id(value).is_none()) {
+            form.not_snowflake(&format!("allowed_mentions.{key}"), &wrong.to_string());
+        }
+    }
+}
+
 fn reference(form: &mut Form, body: &Map<String, Value>) -> (i64, bool) {
     let Some(reference) = lenient::present(body, "message_reference") else {
         return (0, false);
@@ -124,8 +135,12 @@ fn reference(form: &mut Form, body: &Map<String, Value>) -> (i64, bool) {
     if lenient::present(reference, "type").and_then(lenient::integer).unwrap_or(0) != 0 {
         form.add("message_reference.type", "UNSUPPORTED", "Forwarding is not supported.");
     }
-    let Some(id) = reference.get("message_id").and_then(lenient::id) else {
+    let Some(value) = lenient::present(reference, "message_id") else {
         form.required("message_reference.message_id");
+        return (0, false);
+    };
+    let Some(id) = lenient::id(value) else {
+        form.not_snowflake("message_reference.message_id", &value.to_string());
         return (0, false);
     };
     (id, lenient::present(reference, "fail_if_not_exists").and_then(Value::as_bool).unwrap_or(true))

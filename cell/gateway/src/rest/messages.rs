@@ -1,11 +1,11 @@
 //! Messages: create, read, list, edit, delete, and typing.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Json;
-use axum::extract::{Query, State};
+use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use cell_proto::v1::change::Kind;
@@ -19,7 +19,7 @@ use serde_json::{Map, Value};
 
 use super::access::ChannelAccess;
 use super::auth::Caller;
-use super::body::{Body, Ids};
+use super::body::{Body, Ids, Parameters};
 use super::commands::{kind_of, operation_id_of_nonce, stamp};
 use super::error::{ApiError, Missing};
 use super::form::Form;
@@ -33,10 +33,6 @@ use crate::wire::objects::{self, Names};
 /// Mentioned users looked up for one answer, and how long that may take.
 const MAX_LOOKED_UP: usize = 25;
 const LOOK_UP_TIMEOUT: Duration = Duration::from_secs(1);
-
-/// How often, and after what pause each, a read is repeated that is older than what sessions were told.
-const STALE_PAUSES: u32 = 20;
-const STALE_PAUSE: Duration = Duration::from_millis(50);
 
 /// Names for messages in answers.
 struct AnswerNames<'a> {
@@ -182,8 +178,7 @@ fn compose(access: &ChannelAccess, author: User, input: &NewMessage, body: &Map<
     }
 }
 
-/// Reads what is no older than what sessions here were told of the guild: a client joins a read to the events it gets, and an answer by
-/// an owner that was deposed unawares would leave a hole between the two.
+/// Reads what is no older than what sessions here were told of the guild: a client joins a read to the events it gets.
 async fn read_current(
     gateway: &Gateway,
     access: &ChannelAccess,
@@ -191,21 +186,9 @@ async fn read_current(
     deadline: Deadline,
     missing: Missing,
 ) -> Result<QueryReply, ApiError> {
-    let mut pauses = 0;
-    loop {
-        let (held, log) = (access.hosted.position(), gateway.log_of(&access.hosted));
-        let reply = gateway.calls.query(log.clone(), query.clone(), deadline).await;
-        let reply = reply.map_err(|error| ApiError::of_call(error, missing))?;
-        if held.is_none_or(|held| held.log != log || held.number <= reply.as_of) {
-            return Ok(reply);
-        }
-        gateway.metrics.stale_reads.inc();
-        pauses += 1;
-        if pauses > STALE_PAUSES {
-            return Err(ApiError::unavailable("the data owner is behind what was told already; retry later"));
-        }
-        tokio::time::sleep(STALE_PAUSE).await;
-    }
+    let (log, known) = (gateway.log_of(&access.hosted), access.hosted.position());
+    let reply = gateway.calls.query_since(log, query, known, deadline).await;
+    reply.map_err(|error| ApiError::of_call(error, missing))
 }
 
 async fn read(
@@ -241,10 +224,10 @@ pub async fn list(
     State(gateway): State<Arc<Gateway>>,
     caller: Caller,
     Ids([channel_id]): Ids<1>,
-    Query(parameters): Query<HashMap<String, String>>,
+    Parameters(parameters): Parameters,
 ) -> Result<Json<Value>, ApiError> {
     let deadline = Deadline::after(COMMAND_TIMEOUT);
-    let page = page(channel_id, parameters)?;
+    let page = page(channel_id, &parameters)?;
     let access = gateway.channel_access(caller.user_id, channel_id, deadline).await?;
     // Who may not read the history sees an empty one.
     if !access.may(bits::READ_MESSAGE_HISTORY) {
@@ -258,11 +241,10 @@ pub async fn list(
     Ok(Json(found.messages.iter().map(|message| answer(&gateway, &access, message)).collect()))
 }
 
-fn page(channel_id: i64, parameters: HashMap<String, String>) -> Result<MessagePageQuery, ApiError> {
-    let map: Map<String, Value> = parameters.into_iter().map(|(key, text)| (key, Value::String(text))).collect();
+fn page(channel_id: i64, parameters: &Map<String, Value>) -> Result<MessagePageQuery, ApiError> {
     let mut form = Form::default();
-    let limit = form.integer(&map, "limit", 1..=100).unwrap_or(50);
-    let [around, before, after] = ["around", "before", "after"].map(|key| form.id(&map, key));
+    let limit = form.integer(parameters, "limit", 1..=100).unwrap_or(50);
+    let [around, before, after] = ["around", "before", "after"].map(|key| form.id(parameters, key));
     form.finish()?;
     let mut page = MessagePageQuery { channel_id, limit: limit as i32, ..MessagePageQuery::default() };
     // Only one counts; `after` 0 means from the beginning, which an id of 1 says as well.

@@ -3,15 +3,17 @@
 use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::{FromRequestParts, MatchedPath, Request, State, WebSocketUpgrade};
+use axum::extract::{FromRequestParts, MatchedPath, Query, Request, State};
 use axum::http::Method;
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, post, put};
 
+use super::auth::Standing;
 use super::error::ApiError;
 use super::{channels, guilds, invites, members, messages, meta, roles, users};
 use crate::gateway::Gateway;
+use crate::socket::handshake::Handshake;
 use crate::socket::upgrade;
 
 /// The base paths of REST.
@@ -75,20 +77,19 @@ async fn no_method() -> ApiError {
 /// A websocket on any other path (libraries ask for `/`, none, or several slashes); anything else is not found.
 async fn fallback(State(gateway): State<Arc<Gateway>>, request: Request) -> Response {
     let (mut parts, _) = request.into_parts();
-    if parts.method != Method::GET && parts.method != Method::CONNECT {
-        return ApiError::no_route().into_response();
-    }
-    let Ok(upgrade) = WebSocketUpgrade::from_request_parts(&mut parts, &gateway).await else {
-        return ApiError::no_route().into_response();
+    let handshake = match Handshake::read(&mut parts) {
+        Some(Ok(handshake)) => handshake,
+        Some(Err(error)) => return error.into_response(),
+        None => return ApiError::no_route().into_response(),
     };
-    match axum::extract::Query::from_request_parts(&mut parts, &gateway).await {
-        Ok(parameters) => upgrade::handle(State(gateway), parameters, upgrade).await,
+    match Query::from_request_parts(&mut parts, &gateway).await {
+        Ok(Query(parameters)) => upgrade::handle(gateway, &parameters, handshake),
         Err(_) => ApiError::bad(50_035, "the query string is not valid").into_response(),
     }
 }
 
-/// Counts answers by route pattern: bounded, unlike paths.
-async fn count(State(gateway): State<Arc<Gateway>>, request: Request, next: Next) -> Response {
+/// Counts answers by route pattern: bounded, unlike paths. Says how the caller's rate stands where the route does not.
+async fn count(State(gateway): State<Arc<Gateway>>, mut request: Request, next: Next) -> Response {
     let route = request.extensions().get::<MatchedPath>().map_or("other", MatchedPath::as_str).to_owned();
     let method = match *request.method() {
         Method::GET => "GET",
@@ -98,7 +99,11 @@ async fn count(State(gateway): State<Arc<Gateway>>, request: Request, next: Next
         Method::DELETE => "DELETE",
         _ => "other",
     };
-    let response = next.run(request).await;
+    let standing = Standing::default();
+    request.extensions_mut().insert(standing.clone());
+    let mut response = next.run(request).await;
+    let pattern = BASES.iter().find_map(|base| route.strip_prefix(base)).unwrap_or(&route);
+    standing.write(response.headers_mut(), method, pattern);
     gateway.metrics.answered(&route, method, response.status().as_u16());
     response
 }

@@ -1,16 +1,15 @@
 //! Users and applications: who the caller is, its guilds, other users.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use axum::Json;
-use axum::extract::{Query, State};
+use axum::extract::State;
 use cell_proto::v1::User;
 use futures::StreamExt;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::auth::Caller;
-use super::body::Ids;
+use super::body::{Ids, Parameters};
 use super::error::{ApiError, Missing};
 use super::form::Form;
 use super::guilds::in_list;
@@ -44,13 +43,12 @@ pub async fn get(
 pub async fn guilds(
     State(gateway): State<Arc<Gateway>>,
     caller: Caller,
-    Query(parameters): Query<HashMap<String, String>>,
+    Parameters(parameters): Parameters,
 ) -> Result<Json<Value>, ApiError> {
     let deadline = Deadline::after(COMMAND_TIMEOUT);
-    let map: Map<String, Value> = parameters.into_iter().map(|(key, text)| (key, Value::String(text))).collect();
     let mut form = Form::default();
-    let limit = form.integer(&map, "limit", 1..=200).unwrap_or(200) as usize;
-    let [before, after] = ["before", "after"].map(|key| form.id(&map, key));
+    let limit = form.integer(&parameters, "limit", 1..=200).unwrap_or(200) as usize;
+    let [before, after] = ["before", "after"].map(|key| form.id(&parameters, key));
     form.finish()?;
     let all =
         gateway.user_guilds(caller.user_id, deadline).await.map_err(|error| ApiError::of_call(error, Missing::User))?;

@@ -103,7 +103,16 @@ impl<T: Transport> Driver<T> {
 
     /// Drives the connection to its end.
     pub async fn drive(&mut self, start: Start) -> Outcome {
-        let begun = match start {
+        // What is done now and then is on the heap while it is done: an idle connection is only what it waits with.
+        let stop = match Box::pin(self.begin(start)).await {
+            Ok(()) => self.run().await,
+            Err(stop) => stop,
+        };
+        Box::pin(self.end(stop)).await
+    }
+
+    async fn begin(&mut self, start: Start) -> Result<(), Stop> {
+        match start {
             Start::Greet => {
                 let hello = event::hello(self.gateway.config.limits.heartbeat_interval_ms);
                 self.send(vec![hello]).await
@@ -115,31 +124,29 @@ impl<T: Transport> Driver<T> {
                 self.slot = Some(slot);
                 self.write().await
             }
-        };
-        let stop = match begun {
-            Ok(()) => self.run().await,
-            Err(stop) => stop,
-        };
-        self.end(stop).await
+        }
     }
 
     async fn run(&mut self) -> Stop {
         loop {
             let happening = self.wait().await;
-            let done = match happening {
-                Happening::Incoming(incoming) => self.incoming(incoming).await,
-                Happening::Wake => self.write().await,
-                Happening::Decided(Decision::Identified(result)) => self.identified(result).await,
-                Happening::Drain => {
-                    let window = self.gateway.drain_window();
-                    self.drain_at = Some(Instant::now() + window.mul_f64(rand::random_range(0.0..1.0)));
-                    Ok(())
-                }
-                Happening::Time => self.time().await,
-            };
-            if let Err(stop) = done {
+            if let Err(stop) = Box::pin(self.handle(happening)).await {
                 return stop;
             }
+        }
+    }
+
+    async fn handle(&mut self, happening: Happening) -> Result<(), Stop> {
+        match happening {
+            Happening::Incoming(incoming) => self.incoming(incoming).await,
+            Happening::Wake => self.write().await,
+            Happening::Decided(Decision::Identified(result)) => self.identified(result).await,
+            Happening::Drain => {
+                let window = self.gateway.drain_window();
+                self.drain_at = Some(Instant::now() + window.mul_f64(rand::random_range(0.0..1.0)));
+                Ok(())
+            }
+            Happening::Time => self.time().await,
         }
     }
 
@@ -230,7 +237,7 @@ impl<T: Transport> Driver<T> {
             return Err(Stop::Close(CloseCode::AuthenticationFailed));
         }
         let holder = crate::session::id::holder(&resume.session_id);
-        if holder.is_some_and(|holder| holder != self.gateway.config.member_id) {
+        if holder.is_some_and(|holder| holder != self.gateway.config.role.member_id) {
             return Err(Stop::Elsewhere(resume));
         }
         match self.gateway.resume(&resume, self.number) {

@@ -95,7 +95,7 @@ async fn open(gateway: &Gateway, resume: &Resume) -> Result<Opened, ResumeRefusa
         session_id: resume.session_id.clone(),
         token: resume.token.clone(),
         sequence: resume.sequence,
-        proxy_member_id: gateway.config.member_id.clone(),
+        proxy_member_id: gateway.config.role.member_id.clone(),
     };
     let _ = up.try_send(ProxyUp { kind: Some(proxy_up::Kind::Resume(first)) });
     let mut client = GatewayPeerClient::new(gateway.channels.get(&address).map_err(|_| gone())?)

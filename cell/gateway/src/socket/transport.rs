@@ -3,11 +3,17 @@
 use std::future::Future;
 use std::time::Duration;
 
-use axum::extract::ws::{CloseFrame, Message, WebSocket};
 use bytes::Bytes;
 use cell_proto::v1::{ProxyClosed, ProxyDown, ProxyUp, proxy_down, proxy_up};
-use futures::SinkExt;
+use futures::{SinkExt, StreamExt};
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
 use tokio::sync::mpsc;
+use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::protocol::frame::coding::{Data as OpData, OpCode};
+use tokio_tungstenite::tungstenite::protocol::frame::{CloseFrame, FrameHeader};
+use tokio_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
+use tokio_tungstenite::tungstenite::{Error, Message};
 use tonic::Streaming;
 
 use super::compress::Compressor;
@@ -47,55 +53,107 @@ pub trait Transport: Send {
 /// How long a close may take to reach the client.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// A client's websocket.
+/// Bytes a websocket reads at a time: frames of clients are small and sockets many.
+const READ_BUFFER_BYTES: usize = 512;
+/// A frame's longest header without a mask.
+const MAX_HEADER_BYTES: usize = 10;
+/// Bytes of frames gathered before they are written out.
+const WRITE_BUFFER_BYTES: usize = 16 * 1024;
+/// Frames above the protocol's 4096 bytes are read up to here, so that the close code can be told.
+const MAX_READ_BYTES: usize = 64 * 1024;
+
+/// A client's websocket. What is sent goes past the websocket's own write buffer, which would keep the size of the largest message
+/// ever sent; pongs and closes are the websocket's.
 pub struct ClientSocket {
-    socket: WebSocket,
+    socket: WebSocketStream<TcpStream>,
     compressor: Compressor,
+    /// Frames gathered, and how many of their bytes are out. Nothing is held while the client is up to date.
+    out: Vec<u8>,
+    written: usize,
 }
 
 impl ClientSocket {
-    /// Wraps a socket.
-    pub fn new(socket: WebSocket, compressor: Compressor) -> Self {
-        Self { socket, compressor }
+    /// Takes over a connection after its handshake, with what the client sent since.
+    pub async fn new(stream: TcpStream, early: Vec<u8>, compressor: Compressor) -> Self {
+        let config = WebSocketConfig::default()
+            .read_buffer_size(READ_BUFFER_BYTES)
+            .write_buffer_size(0)
+            .max_message_size(Some(MAX_READ_BYTES))
+            .max_frame_size(Some(MAX_READ_BYTES));
+        let socket = WebSocketStream::from_partially_read(stream, early, Role::Server, Some(config)).await;
+        Self { socket, compressor, out: Vec::new(), written: 0 }
     }
 
-    fn message(&mut self, payload: String) -> Result<Message, Gone> {
+    fn gather(&mut self, payload: &str) -> Result<(), Gone> {
         if self.compressor.is_none() {
-            return Ok(Message::Text(payload.into()));
+            put_frame(&mut self.out, OpData::Text, payload.as_bytes());
+        } else {
+            let bytes = self.compressor.compress(payload.as_bytes()).map_err(|_| Gone)?;
+            put_frame(&mut self.out, OpData::Binary, &bytes);
         }
-        self.compressor.compress(payload.as_bytes()).map(|bytes| Message::Binary(bytes.into())).map_err(|_| Gone)
+        Ok(())
     }
+
+    async fn write_out(&mut self) -> Result<(), Gone> {
+        while let Some(rest) = self.out.get(self.written..).filter(|rest| !rest.is_empty()) {
+            match self.socket.get_mut().write(rest).await {
+                Ok(0) | Err(_) => return Err(Gone),
+                Ok(count) => self.written += count,
+            }
+        }
+        (self.out, self.written) = (Vec::new(), 0);
+        Ok(())
+    }
+
+    /// What a dropped send left unsent, then whatever the websocket itself has to say.
+    async fn settle(&mut self) -> Result<(), Gone> {
+        self.write_out().await?;
+        self.socket.flush().await.map_err(|_| Gone)
+    }
+}
+
+/// A final frame of a server: not masked.
+fn put_frame(out: &mut Vec<u8>, kind: OpData, payload: &[u8]) {
+    out.reserve(MAX_HEADER_BYTES + payload.len());
+    let header = FrameHeader { opcode: OpCode::Data(kind), ..FrameHeader::default() };
+    // A vector takes everything.
+    drop(header.format(payload.len() as u64, out));
+    out.extend_from_slice(payload);
 }
 
 impl Transport for ClientSocket {
     async fn receive(&mut self) -> Incoming {
         loop {
-            return match self.socket.recv().await {
+            return match self.socket.next().await {
                 Some(Ok(Message::Text(text))) => Incoming::Frame(text.into()),
                 Some(Ok(Message::Binary(bytes))) => Incoming::Frame(bytes),
-                Some(Ok(Message::Close(frame))) => Incoming::Closed(frame.map(|frame| frame.code)),
-                Some(Ok(Message::Ping(_) | Message::Pong(_))) => continue,
+                Some(Ok(Message::Close(frame))) => Incoming::Closed(frame.map(|frame| frame.code.into())),
+                Some(Ok(Message::Ping(_) | Message::Pong(_) | Message::Frame(_))) => continue,
+                Some(Err(Error::Io(_) | Error::ConnectionClosed | Error::AlreadyClosed)) | None => Incoming::Lost,
                 Some(Err(_)) => Incoming::Malformed,
-                None => Incoming::Lost,
             };
         }
     }
 
     async fn send(&mut self, payloads: Vec<String>) -> Result<(), Gone> {
+        // A pong may be on its way out, half of it written.
+        self.settle().await?;
         for payload in payloads {
-            let message = self.message(payload)?;
-            self.socket.feed(message).await.map_err(|_| Gone)?;
+            self.gather(&payload)?;
+            if self.out.len() >= WRITE_BUFFER_BYTES {
+                self.write_out().await?;
+            }
         }
-        self.socket.flush().await.map_err(|_| Gone)
+        self.write_out().await
     }
 
     async fn close(&mut self, code: CloseCode) {
-        let frame = CloseFrame { code: code.number(), reason: code.label().into() };
+        let frame = CloseFrame { code: code.number().into(), reason: code.label().into() };
         let close = async {
-            if self.socket.send(Message::Close(Some(frame))).await.is_ok() {
+            if self.settle().await.is_ok() && self.socket.send(Message::Close(Some(frame))).await.is_ok() {
                 // Until the client has closed too, what it sent is read: unread bytes would make the system reset the connection
                 // and the code would be lost.
-                while let Some(Ok(_)) = self.socket.recv().await {}
+                while let Some(Ok(_)) = self.socket.next().await {}
             }
         };
         if tokio::time::timeout(CLOSE_TIMEOUT, close).await.is_err() {
@@ -104,7 +162,11 @@ impl Transport for ClientSocket {
     }
 
     async fn finish(&mut self) {
-        let rest = async { while let Some(Ok(_)) = self.socket.recv().await {} };
+        let rest = async {
+            if self.write_out().await.is_ok() {
+                while let Some(Ok(_)) = self.socket.next().await {}
+            }
+        };
         if tokio::time::timeout(CLOSE_TIMEOUT, rest).await.is_err() {
             tracing::debug!("a client did not hang up in time after its close");
         }

@@ -3,25 +3,18 @@
 
 use std::sync::Arc;
 
-use axum::extract::{Query, State, WebSocketUpgrade, ws::WebSocket};
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 
 use super::compress::Compressor;
 use super::driver::{Driver, Outcome, Start};
+use super::handshake::{Handshake, connection_of};
 use super::proxy;
 use super::transport::{ClientSocket, Transport};
 use crate::gateway::Gateway;
 use crate::rest::error::ApiError;
 use crate::wire::close::CloseCode;
 use crate::wire::event;
-
-/// Bytes a websocket reads at a time: frames of clients are small and sockets many.
-const READ_BUFFER_BYTES: usize = 1024;
-/// Bytes of frames gathered before they are written out.
-const WRITE_BUFFER_BYTES: usize = 16 * 1024;
-/// Frames above the protocol's 4096 bytes are read up to here, so that the close code can be told.
-const MAX_READ_BYTES: usize = 64 * 1024;
 
 /// What stands behind the question mark.
 #[derive(Debug, Default, Deserialize)]
@@ -40,54 +33,55 @@ impl Parameters {
     }
 }
 
-/// Upgrades a request to a websocket.
-pub async fn handle(
-    State(gateway): State<Arc<Gateway>>,
-    Query(parameters): Query<Parameters>,
-    upgrade: WebSocketUpgrade,
-) -> Response {
+/// Answers a handshake and drives what becomes of it.
+pub fn handle(gateway: Arc<Gateway>, parameters: &Parameters, handshake: Handshake) -> Response {
     if gateway.drain.is_cancelled() {
         gateway.metrics.refused_connections.inc();
         return ApiError::unavailable("this gateway drains; connect again").into_response();
     }
-    upgrade
-        .read_buffer_size(READ_BUFFER_BYTES)
-        .write_buffer_size(WRITE_BUFFER_BYTES)
-        .max_message_size(MAX_READ_BYTES)
-        .max_frame_size(MAX_READ_BYTES)
-        .on_upgrade(move |socket| accept(gateway, parameters, socket))
-}
-
-async fn accept(gateway: Arc<Gateway>, parameters: Parameters, socket: WebSocket) {
+    if usize::try_from(gateway.metrics.connections.get()).is_ok_and(|open| open >= gateway.config.limits.max_sessions) {
+        gateway.metrics.refused_connections.inc();
+        return ApiError::unavailable("this gateway is full; connect again").into_response();
+    }
     let compressor = Compressor::of_parameter(parameters.compress.as_deref());
     let refusal = parameters.refusal().or(compressor.is_none().then_some(CloseCode::DecodeError));
-    let mut socket = ClientSocket::new(socket, compressor.unwrap_or(Compressor::None));
-    if let Some(code) = refusal {
-        gateway.metrics.closed(code);
-        return socket.close(code).await;
-    }
-    let _open = Open::new(&gateway);
-    serve(gateway.clone(), socket).await;
+    let (response, upgrade) = handshake.answer();
+    tokio::spawn(async move {
+        // What the upgrade needs is let go of before the connection is driven: it is long.
+        let upgraded = upgrade.await.ok().and_then(connection_of);
+        let Some((stream, early)) = upgraded else {
+            return tracing::debug!("a client left in the middle of its handshake");
+        };
+        let mut socket = ClientSocket::new(stream, early, compressor.unwrap_or(Compressor::None)).await;
+        if let Some(code) = refusal {
+            gateway.metrics.closed(code);
+            return socket.close(code).await;
+        }
+        // In one place on the heap: a task holds what it was called with beside what it makes of it.
+        let driver = Box::new(Driver::new(gateway.clone(), socket));
+        tokio::spawn(serve(gateway, driver));
+    });
+    response
 }
 
 /// Counts an open connection for as long as it is open.
-struct Open<'a>(&'a Gateway);
+struct Open(Arc<Gateway>);
 
-impl<'a> Open<'a> {
-    fn new(gateway: &'a Gateway) -> Self {
+impl Open {
+    fn new(gateway: &Arc<Gateway>) -> Self {
         gateway.metrics.connections.inc();
-        Self(gateway)
+        Self(gateway.clone())
     }
 }
 
-impl Drop for Open<'_> {
+impl Drop for Open {
     fn drop(&mut self) {
         self.0.metrics.connections.dec();
     }
 }
 
-async fn serve(gateway: Arc<Gateway>, socket: ClientSocket) {
-    let mut driver = Driver::new(gateway.clone(), socket);
+async fn serve(gateway: Arc<Gateway>, mut driver: Box<Driver<ClientSocket>>) {
+    let _open = Open::new(&gateway);
     let mut start = Start::Greet;
     loop {
         let resume = match driver.drive(start).await {
@@ -103,5 +97,20 @@ async fn serve(gateway: Arc<Gateway>, socket: ClientSocket) {
             return;
         }
         start = Start::Refused;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn size_of_task<A, B, F: Future>(_: fn(A, B) -> F) -> usize {
+        size_of::<F>()
+    }
+
+    #[test]
+    fn the_task_of_an_idle_connection_is_small() {
+        let task = size_of_task(serve) + size_of::<Driver<ClientSocket>>();
+        assert!(task <= 1300, "{task} bytes: what is done now and then belongs on the heap while it is done");
     }
 }

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
-/// One dispatch event: its name and the JSON of `d`.
+/// One dispatch event: its name and the JSON of `d`, whose beginning other events may share.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Event {
     name: &'static str,
+    shared: Option<Arc<str>>,
     body: Box<str>,
 }
 
@@ -16,7 +17,23 @@ impl Event {
     /// Serialises `d` once. A body that cannot be serialised (no type of ours is such) becomes an empty object.
     pub fn new(name: &'static str, d: &impl Serialize) -> Arc<Self> {
         let body = serde_json::to_string(d).unwrap_or_else(|_| "{}".to_owned());
-        Arc::new(Self { name, body: body.into_boxed_str() })
+        Arc::new(Self { name, shared: None, body: body.into_boxed_str() })
+    }
+
+    /// The fields that several events begin with, for [`Event::sharing`]: an object that is not closed yet.
+    pub fn shared_fields(fields: &Map<String, Value>) -> Arc<str> {
+        let text = serde_json::to_string(fields).unwrap_or_else(|_| "{}".to_owned());
+        text.strip_suffix('}').unwrap_or(&text).into()
+    }
+
+    /// An event whose `d` has the shared fields, of which there is at least one, and its own.
+    pub fn sharing(name: &'static str, shared: Arc<str>, own: &Map<String, Value>) -> Arc<Self> {
+        let own = serde_json::to_string(own).unwrap_or_else(|_| "{}".to_owned());
+        let body = match own.strip_prefix('{') {
+            Some("}") | None => "}".to_owned(),
+            Some(rest) => format!(",{rest}"),
+        };
+        Arc::new(Self { name, shared: Some(shared), body: body.into_boxed_str() })
     }
 
     /// The event's name, as in `t`.
@@ -26,7 +43,7 @@ impl Event {
 
     /// What the event costs in a session's buffer, in bytes.
     pub fn cost(&self) -> usize {
-        self.body.len() + self.name.len() + 48
+        self.shared.as_ref().map_or(0, |shared| shared.len()) + self.body.len() + self.name.len() + 48
     }
 
     /// The whole payload with this sequence.
@@ -37,6 +54,7 @@ impl Event {
         text.push_str(r#"","s":"#);
         text.push_str(itoa(sequence, &mut [0; 20]));
         text.push_str(r#","op":0,"d":"#);
+        text.push_str(self.shared.as_deref().unwrap_or(""));
         text.push_str(&self.body);
         text.push('}');
         text
@@ -86,6 +104,18 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn a_frame_with_shared_fields_is_the_json_of_both() {
+        let (shared, own) = (json!({"id": "1", "name": "\u{1F600}"}), json!({"joined_at": null}));
+        let [shared, own, none] = [shared, own, json!({})].map(|value| value.as_object().unwrap().clone());
+        let shared = Event::shared_fields(&shared);
+        let d = |event: &Event| serde_json::from_str::<Value>(&event.frame(1)).unwrap()["d"].clone();
+        let event = Event::sharing("GUILD_CREATE", shared.clone(), &own);
+        assert_eq!(d(&event), json!({"id": "1", "name": "\u{1F600}", "joined_at": null}));
+        assert_eq!(d(&Event::sharing("GUILD_CREATE", shared, &none)), json!({"id": "1", "name": "\u{1F600}"}));
+        assert!(event.cost() >= event.frame(1).len() - 20);
+    }
 
     #[test]
     fn a_spliced_frame_is_the_json_it_should_be() {

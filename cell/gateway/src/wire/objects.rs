@@ -5,7 +5,9 @@ mod guild;
 mod message;
 mod time;
 
-pub use guild::{GuildParts, channel, guild, invite, member, overwrite_list, partial_guild, role};
+pub use guild::{
+    GuildParts, channel, guild, invite, member, overwrite_list, own_guild, partial_guild, role, shared_guild,
+};
 pub use message::{Names, message, partial_member, without_content};
 pub use time::{iso8601, parse_iso8601_ms};
 

@@ -3,6 +3,7 @@
 
 mod fake;
 mod faults;
+mod hardening;
 mod moves;
 mod real;
 mod rest;

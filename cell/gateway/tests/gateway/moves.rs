@@ -55,6 +55,7 @@ impl Mover {
             run_id: RUN.into(),
             data_address: self.addresses[0][0].clone(),
             bucket_log: Unit::bucket(self.guild_id).log(),
+            term: 0,
         };
         let target = &mut self.guild[1];
         repeat("warm", async || {

@@ -9,7 +9,7 @@ use cell_proto::unit::{BUCKETS, Unit};
 use cell_proto::v1::change::Kind;
 use cell_proto::v1::data_service_client::DataServiceClient;
 use cell_proto::v1::{Change, CreateHeadsRequest, Head, SubmitRequest, User, UserCreated, submit_reply};
-use cell_runtime::{CancellationToken, DirectoryConfig, View};
+use cell_runtime::{CancellationToken, DirectoryConfig, RoleConfig, View};
 use serde_json::json;
 
 use crate::fake::client::{ALICE, BOB, DEADLINE, Under, limits, make_guild, send, start};
@@ -56,60 +56,46 @@ impl Process<'_> {
             Role::Store => self.store(),
             Role::Data => self.data(),
             Role::Guild => self.guild(),
-            Role::Gateway => unreachable!(),
+            Role::Gateway | Role::Migrate => unreachable!(),
         }
     }
 
+    fn role(&self) -> RoleConfig {
+        role_config(&self.member.cell, &self.member.id, self.address, self.directory())
+    }
+
     fn store(&self) {
-        let config = cell_store::Config {
-            storage_cell: "main".into(),
-            member_id: self.member.id.clone(),
-            address: self.address.ip(),
-            listen_address: self.address.ip(),
-            grpc_port: self.address.port(),
-            admin_port: 0,
-            directory: self.directory(),
-            data_dir: self.folder.join("engine"),
-            reserve_bytes: 0,
-            plaintext: false,
-        };
+        let config = cell_store::Config { role: self.role(), data_dir: self.folder.join("engine"), reserve_bytes: 0 };
         tokio::spawn(cell_store::run(config, self.stop.clone()));
     }
 
     fn data(&self) {
-        let config = cell_data::Config {
-            cell: self.member.cell.clone(),
-            storage_cell: "main".into(),
-            member_id: self.member.id.clone(),
-            address: self.address.ip(),
-            listen_address: self.address.ip(),
-            grpc_port: self.address.port(),
-            admin_port: 0,
-            directory: self.directory(),
-            plaintext: false,
-        };
-        tokio::spawn(cell_data::run(config, self.stop.clone()));
+        tokio::spawn(cell_data::run(cell_data::Config { role: self.role(), storage_dir: None }, self.stop.clone()));
     }
 
     fn guild(&self) {
-        let directory = self.directory();
         let config = cell_guild::Config {
-            cell: self.member.cell.clone(),
-            storage_cell: "main".into(),
-            member_id: self.member.id.clone(),
-            address: self.address.ip(),
-            listen_address: None,
-            grpc_port: self.address.port(),
-            admin_port: 0,
-            etcd_endpoints: directory.endpoints,
-            etcd_prefix: directory.prefix,
-            state_dir: directory.state_dir.unwrap(),
-            plaintext: false,
+            role: self.role(),
             drain_grace: Duration::from_secs(1),
             guild_limit: cell_guild::Config::GUILD_LIMIT,
             limits: cell_guild::machine::Limits::default(),
         };
         tokio::spawn(cell_guild::run(config, self.stop.clone()));
+    }
+}
+
+/// What a role on StorageCell `main` is told; `address` is its gRPC service's.
+pub fn role_config(cell: &str, member_id: &str, address: SocketAddr, directory: DirectoryConfig) -> RoleConfig {
+    RoleConfig {
+        cell: cell.into(),
+        storage_cell: "main".into(),
+        member_id: member_id.into(),
+        address: address.ip(),
+        listen_address: address.ip(),
+        grpc_port: address.port(),
+        admin_port: 0,
+        directory,
+        plaintext: false,
     }
 }
 

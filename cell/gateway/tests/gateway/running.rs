@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use cell_gateway::{Config, RunError, run};
 use cell_proto::directory::Role;
-use cell_runtime::CancellationToken;
+use cell_runtime::{CancellationToken, DirectoryConfig};
 use futures::StreamExt;
 use serde_json::{Value, json};
 
 use crate::fake::client::{ALICE, Client, DEADLINE, limits, token};
 use crate::fake::{Fake, fleet_member};
-use crate::real::free_port;
+use crate::real::{free_port, role_config};
 
 fn config(folder: &std::path::Path) -> Config {
     let random: [u8; 2] = rand::random();
@@ -22,20 +22,15 @@ fn config(folder: &std::path::Path) -> Config {
     std::fs::write(keys.join("current"), [9; 32]).unwrap();
     let http_port = free_port(address);
     Config {
-        cell: "a".into(),
-        storage_cell: "main".into(),
-        member_id: "a-gateway-0".into(),
-        address,
-        listen_address: address,
-        grpc_port: 0,
-        admin_port: 0,
+        role: role_config(
+            "a",
+            "a-gateway-0",
+            (address, 0).into(),
+            DirectoryConfig { endpoints: vec!["127.0.0.1:1".into()], prefix: "/t/".into(), state_dir: Some(state) },
+        ),
         http_port,
         public_url: format!("http://{address}:{http_port}"),
         token_keys_dir: keys,
-        etcd_endpoints: vec!["127.0.0.1:1".into()],
-        etcd_prefix: "/t/".into(),
-        state_dir: state,
-        plaintext: false,
         grace: Duration::from_secs(3),
         limits: limits(),
     }
@@ -49,8 +44,9 @@ async fn a_process_serves_from_its_snapshot_and_drains_when_told_to_stop() {
     let mut view = crate::fake::serve(&fake).await;
     view.set_member(fleet_member("a-gateway-9", Role::Gateway, "127.0.0.1:1"));
     let config = config(folder.path());
-    std::fs::write(config.state_dir.join("directory.json"), serde_json::to_vec(&view.to_snapshot()).unwrap()).unwrap();
-    let url = format!("ws://{}:{}/?v=10", config.address, config.http_port);
+    let state = config.role.directory.state_dir.clone().unwrap();
+    std::fs::write(state.join("directory.json"), serde_json::to_vec(&view.to_snapshot()).unwrap()).unwrap();
+    let url = format!("ws://{}:{}/?v=10", config.role.address, config.http_port);
     let shutdown = CancellationToken::new();
     let running = tokio::spawn(run(config, shutdown.clone()));
     let connect = async {
@@ -82,11 +78,12 @@ async fn a_start_that_cannot_work_names_what_to_change() {
     let without_keys = Config { token_keys_dir: folder.path().join("nowhere"), ..good.clone() };
     let error = run(without_keys, CancellationToken::new()).await.unwrap_err();
     assert!(matches!(error, RunError::Keys(_)) && error.to_string().contains("nowhere"), "{error}");
-    let held = tokio::net::TcpListener::bind((good.listen_address, 0)).await.unwrap();
+    let held = tokio::net::TcpListener::bind((good.role.listen_address, 0)).await.unwrap();
     let in_use = Config { http_port: held.local_addr().unwrap().port(), ..good.clone() };
     let error = run(in_use, CancellationToken::new()).await.unwrap_err();
     assert!(error.to_string().contains("--http-port"), "{error}");
-    let outside = Config { listen_address: IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1)), ..good };
+    let mut outside = good;
+    outside.role.listen_address = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
     let error = run(outside, CancellationToken::new()).await.unwrap_err();
     assert!(error.to_string().contains("--plaintext"), "{error}");
 }

@@ -92,6 +92,7 @@ impl ActorTask {
             }
             if Instant::now() >= due {
                 ticked = Instant::now();
+                self.detach_closed();
                 self.step(Input::Tick);
                 self.count();
             }
@@ -111,6 +112,16 @@ impl ActorTask {
         self.shared.wanted.store(false, Ordering::Release);
         self.node.registry.remove(self.guild_id, self.generation);
         self.node.metrics.actors.dec();
+    }
+
+    /// Links whose end had no room in the mailbox.
+    fn detach_closed(&mut self) {
+        let closed: Vec<LinkId> =
+            self.links.iter().filter(|(_, queue)| queue.is_closed()).map(|(link, _)| *link).collect();
+        for link in closed {
+            self.links.remove(&link);
+            self.step(Input::Detach { link });
+        }
     }
 
     fn take(&mut self, envelope: Envelope, waiting: usize) {

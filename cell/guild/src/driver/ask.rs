@@ -25,11 +25,11 @@ pub(super) enum Envelope {
 /// A request with the place for its answer.
 pub(super) enum Ask {
     Mutate(Box<MutateRequest>, oneshot::Sender<SubmitReply>),
-    Warm(String, oneshot::Sender<WarmReply>),
+    Warm { run_id: String, route: Route, answer: oneshot::Sender<WarmReply> },
     AnnounceStandby(String, Route, oneshot::Sender<RunReply>),
     Reach { run_id: String, log: String, at: u64, wait_ms: u32, answer: oneshot::Sender<ReachReply> },
     TakeOver { run_id: String, claim: bool, route: Option<Route>, answer: oneshot::Sender<RunReply> },
-    Forget(String, oneshot::Sender<RunReply>),
+    Forget { run_id: String, route: Route, answer: oneshot::Sender<RunReply> },
     Inspect(oneshot::Sender<InspectGuildReply>),
     View(oneshot::Sender<Result<Box<GuildView>, Refusal>>),
 }
@@ -49,7 +49,7 @@ impl Ask {
     pub(super) fn into_input(self, ticket: u64) -> (Input, Waiter) {
         match self {
             Self::Mutate(request, answer) => (Input::Mutate { ticket, request }, Waiter::Mutate(answer)),
-            Self::Warm(run_id, answer) => (Input::Warm { ticket, run_id }, Waiter::Warm(answer)),
+            Self::Warm { run_id, route, answer } => (Input::Warm { ticket, run_id, route }, Waiter::Warm(answer)),
             Self::AnnounceStandby(run_id, target, answer) => {
                 (Input::AnnounceStandby { ticket, run_id, target }, Waiter::Run(answer))
             }
@@ -59,7 +59,7 @@ impl Ask {
             Self::TakeOver { run_id, claim, route, answer } => {
                 (Input::TakeOver { ticket, run_id, claim, route }, Waiter::Run(answer))
             }
-            Self::Forget(run_id, answer) => (Input::Forget { ticket, run_id }, Waiter::Run(answer)),
+            Self::Forget { run_id, route, answer } => (Input::Forget { ticket, run_id, route }, Waiter::Run(answer)),
             Self::Inspect(answer) => (Input::Inspect { ticket }, Waiter::Inspect(answer)),
             Self::View(answer) => (Input::View { ticket }, Waiter::View(answer)),
         }

@@ -4,24 +4,23 @@ use std::future::Future;
 use std::time::Duration;
 
 use cell_proto::MAX_MESSAGE_BYTES;
+use cell_proto::directory::Role;
 use cell_proto::unit::Unit;
 use cell_proto::v1::data_service_client::DataServiceClient;
 use cell_proto::v1::query_reply::Answer;
 use cell_proto::v1::query_request::Query;
 use cell_proto::v1::submit_reply::Outcome;
 use cell_proto::v1::{
-    AckFeedRequest, GuildChunk, QueryRequest, ReadGuildRequest, ReadLogReply, ReadLogRequest, Reason, Refusal, Route,
+    AckFeedRequest, GuildChunk, QueryRequest, ReadGuildRequest, ReadLogReply, ReadLogRequest, Reason, Refusal,
     SubmitReply, SubmitRequest, UserGuildsQuery,
 };
+use cell_runtime::retry::{Retry, Step, redirect};
 use cell_runtime::{Channels, Directory, route, unix_ms};
-use rand::Rng;
 use tokio::time::Instant;
 use tonic::transport::Channel;
 
 use crate::machine::{GuildView, Loaded, LogPage, user_id_of};
 
-/// Redirects followed before the backoff sets in.
-const HOP_LIMIT: u32 = 4;
 /// How long a whole guild may take to read.
 const LOAD_DEADLINE: Duration = Duration::from_secs(60);
 /// How long a page of a log, or an acknowledgement, may take with all its retries.
@@ -51,31 +50,6 @@ pub(super) struct DataClient {
     directory: Directory,
     channels: std::sync::Arc<Channels>,
     member_id: String,
-}
-
-/// Where a request goes next.
-struct Aim {
-    log: String,
-    address: Option<String>,
-    hops: u32,
-    backoff: Backoff,
-}
-
-/// Doubling, jittered, bounded.
-pub(super) struct Backoff(u64);
-
-impl Backoff {
-    pub(super) fn new() -> Self {
-        Self(10)
-    }
-
-    /// The next pause, at least `hint_ms`.
-    pub(super) fn next(&mut self, hint_ms: u32) -> Duration {
-        let ceiling = self.0;
-        self.0 = (self.0 * 2).min(1000);
-        let jittered = rand::rng().random_range(ceiling / 2..=ceiling);
-        Duration::from_millis(jittered.max(u64::from(hint_ms.min(5000))))
-    }
 }
 
 impl DataClient {
@@ -108,10 +82,9 @@ impl DataClient {
         Ok((client, address))
     }
 
-    /// Takes over what a redirect said; gives the address to try next.
-    pub(super) fn learn(&self, route: &Route) -> Option<String> {
-        self.directory.correct(route);
-        Some(route.data_address.clone()).filter(|address| !address.is_empty())
+    /// Takes over what a refusal says; gives the address to try next.
+    pub(super) fn redirect(&self, log: &str, refusal: &Refusal) -> Option<String> {
+        redirect(&self.directory, &mut log.to_owned(), refusal, Role::Data)
     }
 
     /// Calls the owner of `log` until it answers or the deadline passes. `call` gets the log to name: it changes when the guild went to
@@ -136,12 +109,12 @@ impl DataClient {
         F: FnMut(DataServiceClient<Channel>, String, Option<u64>) -> R,
         R: Future<Output = Result<T, Failure>>,
     {
-        let mut aim = Aim { log: log.to_owned(), address: None, hops: 0, backoff: Backoff::new() };
-        let mut term = None;
+        let (mut log, mut retry) = (log.to_owned(), Retry::default());
+        let (mut term, mut told) = (None, None::<String>);
         loop {
-            let failure = match self.client(&aim.log, aim.address.as_deref()) {
+            let failure = match self.client(&log, told.take().as_deref()) {
                 Ok((client, address)) => {
-                    let attempt = tokio::time::timeout(attempt_limit, call(client, aim.log.clone(), term));
+                    let attempt = tokio::time::timeout(attempt_limit, call(client, log.clone(), term));
                     match attempt.await {
                         Ok(Ok(answer)) => return Ok(answer),
                         Ok(Err(failure)) => failure,
@@ -163,31 +136,19 @@ impl DataClient {
                 return Err(refusal);
             }
             term = refusal.route.as_ref().map(|route| route.term).or(Some(0));
-            let pause = self.aim_again(&mut aim, &refusal);
+            let elsewhere = redirect(&self.directory, &mut log, &refusal, Role::Data);
+            let pause = match retry.refused(&refusal, elsewhere) {
+                Step::At(address) => {
+                    told = Some(address);
+                    Duration::ZERO
+                }
+                Step::Pause(pause) => pause,
+            };
             if Instant::now() + pause >= deadline {
                 return Err(refusal);
             }
             tokio::time::sleep(pause).await;
         }
-    }
-
-    fn aim_again(&self, aim: &mut Aim, refusal: &Refusal) -> Duration {
-        let redirects = matches!(refusal.why(), Reason::NotOwner | Reason::StaleTerm | Reason::OtherLog);
-        let route = refusal.route.as_ref().filter(|_| redirects);
-        aim.address = None;
-        if let Some(route) = route {
-            aim.address = self.learn(route);
-            if refusal.why() == Reason::OtherLog && !route.log.is_empty() {
-                aim.log.clone_from(&route.log);
-            }
-            aim.hops += 1;
-            if aim.hops <= HOP_LIMIT {
-                return Duration::from_millis(rand::rng().random_range(0..4));
-            }
-            // Going round in circles: the directory may know better by now.
-            aim.address = None;
-        }
-        aim.backoff.next(refusal.retry_after_ms)
     }
 
     /// Commits a change, with the same operation id until its deadline.
@@ -269,7 +230,8 @@ impl DataClient {
         let deadline_unix_ms = unix_ms() + i64::try_from(READ_DEADLINE.as_millis()).unwrap_or(0);
         self.call(&Self::user_log(user_id), deadline, |mut client, log, _| async move {
             let query = Some(Query::UserGuilds(UserGuildsQuery { user_id }));
-            let reply = client.query(QueryRequest { log, deadline_unix_ms, query }).await?.into_inner();
+            let request = QueryRequest { log, deadline_unix_ms, query, ..QueryRequest::default() };
+            let reply = client.query(request).await?.into_inner();
             match reply.answer {
                 Some(Answer::UserGuilds(guilds)) => Ok(guilds.guild_ids),
                 Some(Answer::Refusal(refusal)) => Err(Failure::Refused(refusal)),

@@ -1,10 +1,11 @@
 //! One guild's feed: opened at the data owner, opened anew at the new owner when it moves or dies, until the machine wants another.
 
 use cell_proto::v1::{FeedBatch, FeedRequest, Reason, Refusal};
+use cell_runtime::retry::Retry;
 use tokio::sync::mpsc;
 
 use super::ask::Envelope;
-use super::data::{Backoff, DataClient, Failure};
+use super::data::{DataClient, Failure};
 use crate::machine::Input;
 
 /// What to follow.
@@ -31,7 +32,7 @@ enum End {
 impl FeedTask {
     /// Runs until the feed has to end or the task is aborted.
     pub(super) async fn run(mut self) {
-        let mut backoff = Backoff::new();
+        let mut retry = Retry::default();
         let mut address = None;
         loop {
             let before = self.from;
@@ -44,10 +45,10 @@ impl FeedTask {
                 }
                 End::Again { address: next, hint_ms } => {
                     if self.from > before {
-                        backoff = Backoff::new();
+                        retry = Retry::default();
                     }
                     address = next;
-                    tokio::time::sleep(backoff.next(hint_ms)).await;
+                    tokio::time::sleep(retry.pause(hint_ms)).await;
                 }
             }
         }
@@ -67,11 +68,11 @@ impl FeedTask {
     fn refused(&self, refusal: Refusal) -> End {
         match refusal.why() {
             Reason::OtherLog => {
-                refusal.route.as_ref().map(|route| self.data.learn(route));
+                self.data.redirect(&self.log, &refusal);
                 End::Tell(refusal)
             }
             Reason::NotOwner | Reason::StaleTerm => {
-                let address = refusal.route.as_ref().and_then(|route| self.data.learn(route));
+                let address = self.data.redirect(&self.log, &refusal);
                 End::Again { address, hint_ms: refusal.retry_after_ms }
             }
             reason if reason.is_retryable() => End::Again { address: None, hint_ms: refusal.retry_after_ms },

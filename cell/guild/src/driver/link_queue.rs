@@ -88,6 +88,11 @@ impl LinkQueue {
         self.filled.notify_one();
     }
 
+    /// Whether nothing more goes down.
+    pub(super) fn is_closed(&self) -> bool {
+        self.state.lock().closed
+    }
+
     /// Whether it was closed because it was full.
     pub(super) fn has_overflowed(&self) -> bool {
         self.state.lock().overflowed

@@ -60,7 +60,7 @@ pub(super) async fn serve(node: Arc<Node>, mut up: Streaming<LinkUp>, down: Down
         () = queue.ended.cancelled() => {}
     }
     queue.close();
-    link.detach_all().await;
+    link.detach_all();
     drop(writer);
     node.metrics.links.dec();
 }
@@ -180,11 +180,11 @@ impl Link {
         self.queue.push(Arc::new(LinkDown { kind: Some(Down::Refused(refused)) }), None);
     }
 
-    async fn detach_all(&mut self) {
+    /// Tells what has room for it; a guild whose mailbox is full finds the closed queue by itself at its next tick.
+    fn detach_all(&mut self) {
         let link = self.queue.id;
         for (_, handle) in self.attached.drain() {
-            // Waits as long as it takes: a guild that never hears of the end would feed a closed queue for ever. It ends with the task.
-            let _gone = handle.mailbox.send(Envelope::Input(Input::Detach { link })).await;
+            let _finds_out = handle.mailbox.try_send(Envelope::Input(Input::Detach { link }));
         }
     }
 }

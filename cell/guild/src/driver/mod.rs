@@ -18,7 +18,7 @@ mod run;
 mod service;
 
 pub use config::Config;
-pub use run::{RunError, run};
+pub use run::run;
 
 #[cfg(test)]
 mod tests;

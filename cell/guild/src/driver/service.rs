@@ -7,8 +7,8 @@ use cell_proto::v1::guild_service_server::GuildService;
 use cell_proto::v1::submit_reply::Outcome;
 use cell_proto::v1::{
     AnnounceStandbyRequest, ForgetRequest, InspectGuildReply, InspectGuildRequest, LinkDown, LinkUp, Member,
-    MembersReply, MembersRequest, MutateRequest, ReachReply, ReachRequest, Reason, Refusal, RunReply, SubmitReply,
-    TakeOverRequest, WarmReply, WarmRequest,
+    MembersReply, MembersRequest, MutateRequest, ReachReply, ReachRequest, Reason, Refusal, Route, RunReply,
+    SubmitReply, TakeOverRequest, WarmReply, WarmRequest,
 };
 use cell_runtime::unix_ms;
 use tokio::sync::oneshot;
@@ -133,9 +133,10 @@ impl GuildService for Service {
     }
 
     async fn warm(&self, request: Request<WarmRequest>) -> Result<Response<WarmReply>, Status> {
-        let WarmRequest { guild_id, log, run_id, .. } = request.into_inner();
+        let WarmRequest { guild_id, log, run_id, term, .. } = request.into_inner();
+        let route = Route { log: log.clone(), term, ..Route::default() };
         let outcome = match self.0.start(guild_id, &log) {
-            Ok(handle) => self.ask(&handle, OPERATOR_LIMIT, |answer| Ask::Warm(run_id, answer)).await,
+            Ok(handle) => self.ask(&handle, OPERATOR_LIMIT, |answer| Ask::Warm { run_id, route, answer }).await,
             Err(refusal) => Err(refusal),
         };
         let refused = |refusal| WarmReply { ready: false, position: 0, refusal: Some(refusal) };
@@ -190,9 +191,10 @@ impl GuildService for Service {
     }
 
     async fn forget(&self, request: Request<ForgetRequest>) -> Result<Response<RunReply>, Status> {
-        let ForgetRequest { guild_id, run_id } = request.into_inner();
+        let ForgetRequest { guild_id, run_id, log, term } = request.into_inner();
+        let route = Route { log, term, ..Route::default() };
         let Some(handle) = self.0.registry.get(guild_id) else { return Ok(Response::new(nothing_to_do())) };
-        Ok(Response::new(self.run(Ok(handle), |answer| Ask::Forget(run_id, answer)).await))
+        Ok(Response::new(self.run(Ok(handle), |answer| Ask::Forget { run_id, route, answer }).await))
     }
 
     async fn inspect_guild(

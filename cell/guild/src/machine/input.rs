@@ -113,16 +113,16 @@ pub enum Input {
     /// It could not be told.
     MembershipLeftOut { log: String, number: u64 },
 
-    /// Follow the log without owning it.
-    Warm { ticket: Ticket, run_id: String },
+    /// Follow the log without owning it. The route names the log and the head's term its sender knows.
+    Warm { ticket: Ticket, run_id: String, route: Route },
     /// Tell linked gateways to open standby links.
     AnnounceStandby { ticket: Ticket, run_id: String, target: Route },
     /// Answer once everything up to `at` is here.
     Reach { ticket: Ticket, run_id: String, log: String, at: u64, wait_ms: u32 },
     /// At the target: claim. At the source: tell the gateways and step back.
     TakeOver { ticket: Ticket, run_id: String, claim: bool, route: Option<Route> },
-    /// The run is over.
-    Forget { ticket: Ticket, run_id: String },
+    /// The run is over; the route as in [`Input::Warm`].
+    Forget { ticket: Ticket, run_id: String, route: Route },
     /// What is the state?
     Inspect { ticket: Ticket },
     /// A copy of the state, for a worker.

@@ -172,7 +172,7 @@ impl GuildActor {
             Input::Submitted { ticket, outcome } => self.submitted(ticket, *outcome, now),
             Input::MembershipFed { log, number } => self.memberships.fed(&log, number),
             Input::MembershipLeftOut { log, number } => self.memberships.left_out(&log, number),
-            Input::Warm { ticket, run_id } => self.warm(ticket, run_id, now),
+            Input::Warm { ticket, run_id, route } => self.warm(ticket, run_id, &route, now),
             Input::AnnounceStandby { ticket, run_id, target } => self.announce_standby(ticket, run_id, target, now),
             Input::Reach { ticket, run_id, log, at, wait_ms } => {
                 let deadline_ms = now.mono_ms.saturating_add(u64::from(wait_ms));
@@ -180,7 +180,7 @@ impl GuildActor {
             }
             Input::TakeOver { ticket, run_id, claim: true, route } => self.take_over(ticket, run_id, route, now),
             Input::TakeOver { ticket, run_id, claim: false, route } => self.hand_over(ticket, run_id, route, now),
-            Input::Forget { ticket, run_id } => self.forget(ticket, &run_id),
+            Input::Forget { ticket, run_id, route } => self.forget(ticket, &run_id, &route),
             Input::Inspect { ticket } => self.inspect(ticket),
             Input::View { ticket } => self.copy_view(ticket, now),
             Input::Pressure(pressure) => self.pressure = pressure,

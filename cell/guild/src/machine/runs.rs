@@ -42,17 +42,24 @@ impl GuildActor {
         }
     }
 
+    /// A request that was on its way for long names a lower term of the head than is known here. 0 is no term.
+    fn check_term(&self, log: &str, term: u64) -> Result<(), Refusal> {
+        let known = if self.known_term.0 == log { self.known_term.1 } else { 0 };
+        if term == 0 || term >= known {
+            return Ok(());
+        }
+        let message = format!("the run names term {term} of the head, {known} is known here; plan anew");
+        let route = Route { log: log.to_owned(), term: known, ..Route::default() };
+        Err(Refusal::new(Reason::StaleTerm, message).with_route(route))
+    }
+
     /// Takes a run's request: the route names the head's term it was planned by, where there is one. The end of a run is told once and
     /// may be lost, so another run takes the place of one that did its work here, that is older by the head's term, or that was not
     /// heard of for long.
     fn hold_run(&mut self, run_id: String, route: Option<&Route>, now: Now) -> Result<(), Refusal> {
         let term = route.map_or(0, |route| route.term);
         let log = route.map_or(self.log.as_str(), |route| route.log.as_str()).to_owned();
-        let known = if self.known_term.0 == log { self.known_term.1 } else { 0 };
-        if term != 0 && term < known {
-            let message = format!("the run names term {term} of the head, {known} is known here; plan anew");
-            return Err(Refusal::new(Reason::StaleTerm, message));
-        }
+        self.check_term(&log, term)?;
         let heard_ms = now.mono_ms;
         if let Some(held) = self.run.as_ref().filter(|held| held.id != run_id) {
             let late = term != 0 && term < held.term;
@@ -87,8 +94,8 @@ impl GuildActor {
         }
     }
 
-    pub(super) fn warm(&mut self, ticket: Ticket, run_id: String, now: Now) {
-        let refusal = self.hold_run(run_id, None, now).err();
+    pub(super) fn warm(&mut self, ticket: Ticket, run_id: String, route: &Route, now: Now) {
+        let refusal = self.hold_run(run_id, Some(route), now).err();
         if refusal.is_none() {
             self.last_used_ms = now.mono_ms;
             self.retry_load(now);
@@ -175,8 +182,9 @@ impl GuildActor {
         self.reply(ticket, Reply::Run(run_done(unchanged)));
     }
 
-    pub(super) fn forget(&mut self, ticket: Ticket, run_id: &str) {
-        if let Err(refusal) = self.check_run(run_id) {
+    pub(super) fn forget(&mut self, ticket: Ticket, run_id: &str, route: &Route) {
+        let current = self.check_term(&route.log, route.term);
+        if let Err(refusal) = current.and_then(|()| self.check_run(run_id)) {
             return self.reply(ticket, Reply::Run(run_refused(refusal)));
         }
         let unchanged = self.run.take().is_none();

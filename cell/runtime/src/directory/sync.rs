@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use std::path::Path;
 use std::time::Duration;
 
-use cell_proto::directory::{Buckets, Member, RouteHint};
+use cell_proto::directory::{Buckets, Member, Migration, RouteHint};
 use etcd_client::{Client, Event, EventType, GetOptions, KeyValue, WatchOptions};
 use rand::Rng;
 use std::sync::atomic::Ordering;
@@ -104,6 +104,8 @@ async fn load(directory: &Directory, client: &mut Client, after_outage: bool) ->
     let mut listed = HashSet::new();
     let old: HashSet<String> = directory.view().members().map(|member| member.id.clone()).collect();
     directory.change(|view| {
+        let ended: Vec<String> = view.migrations().map(|migration| migration.run_id.clone()).collect();
+        ended.iter().for_each(|run_id| view.remove_migration(run_id));
         for pair in found.kvs() {
             if let Some(id) = take_over(directory, view, pair) {
                 listed.insert(id);
@@ -131,6 +133,9 @@ fn take_over(directory: &Directory, view: &mut View, pair: &KeyValue) -> Option<
     if let Some(log) = key.strip_prefix(keys.routes().as_str()) {
         let hint: RouteHint = serde_json::from_slice(pair.value()).map_err(malformed).ok()?;
         view.set_route(log, hint);
+    } else if key.starts_with(keys.migrations().as_str()) {
+        let migration: Migration = serde_json::from_slice(pair.value()).map_err(malformed).ok()?;
+        view.set_migration(migration);
     } else if *key == keys.buckets() {
         let buckets: Buckets = serde_json::from_slice(pair.value()).map_err(malformed).ok()?;
         view.set_buckets(buckets);
@@ -139,7 +144,7 @@ fn take_over(directory: &Directory, view: &mut View, pair: &KeyValue) -> Option<
 }
 
 fn apply(directory: &Directory, events: &[Event], absent: &mut HashSet<String>) {
-    let members = directory.keys().members();
+    let (members, migrations) = (directory.keys().members(), directory.keys().migrations());
     directory.change(|view| {
         for event in events {
             let Some(pair) = event.kv() else { continue };
@@ -153,6 +158,9 @@ fn apply(directory: &Directory, events: &[Event], absent: &mut HashSet<String>) 
                     let key = String::from_utf8_lossy(pair.key());
                     if let Some(id) = key.strip_prefix(members.as_str()).and_then(|rest| rest.rsplit('/').next()) {
                         view.remove_member(id);
+                    }
+                    if let Some(run_id) = key.strip_prefix(migrations.as_str()) {
+                        view.remove_migration(run_id);
                     }
                 }
             }

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use cell_proto::directory::{Buckets, Member, Role, RouteHint};
+use cell_proto::directory::{Buckets, Member, Migration, Role, RouteHint};
 use serde::{Deserialize, Serialize};
 
 use crate::route::Place;
@@ -20,6 +20,7 @@ pub struct View {
     /// One place per bootstrapped cell, so that a lookup allocates nothing.
     bucket_places: Arc<Vec<Place>>,
     routes: Arc<HashMap<String, Place>>,
+    migrations: Arc<HashMap<String, Migration>>,
     /// Hints dropped because [`MAX_ROUTES`] was reached.
     pub dropped_routes: u64,
 }
@@ -52,6 +53,23 @@ impl View {
     /// The bootstrap assignment.
     pub fn buckets(&self) -> &Buckets {
         &self.buckets
+    }
+
+    /// Storage migrations under way.
+    pub fn migrations(&self) -> impl Iterator<Item = &Migration> {
+        self.migrations.values()
+    }
+
+    /// Adds or replaces a migration.
+    pub fn set_migration(&mut self, migration: Migration) {
+        Arc::make_mut(&mut self.migrations).insert(migration.run_id.clone(), migration);
+    }
+
+    /// Removes a migration: it has ended.
+    pub fn remove_migration(&mut self, run_id: &str) {
+        if self.migrations.contains_key(run_id) {
+            Arc::make_mut(&mut self.migrations).remove(run_id);
+        }
     }
 
     /// Adds or replaces a member.
@@ -113,6 +131,7 @@ impl View {
             members: self.members.values().cloned().collect(),
             buckets: (*self.buckets).clone(),
             routes: self.routes.iter().map(|(log, place)| (log.clone(), hint(place))).collect(),
+            migrations: self.migrations.values().cloned().collect(),
         }
     }
 
@@ -122,6 +141,7 @@ impl View {
         snapshot.members.into_iter().for_each(|member| view.set_member(member));
         view.set_buckets(snapshot.buckets);
         snapshot.routes.into_iter().for_each(|(log, hint)| view.set_route(&log, hint));
+        snapshot.migrations.into_iter().for_each(|migration| view.set_migration(migration));
         view
     }
 }
@@ -140,4 +160,7 @@ pub struct Snapshot {
     pub buckets: Buckets,
     /// Hints by log.
     pub routes: HashMap<String, RouteHint>,
+    /// Storage migrations under way.
+    #[serde(default)]
+    pub migrations: Vec<Migration>,
 }

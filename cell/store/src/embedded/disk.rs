@@ -27,7 +27,9 @@ impl Disk {
                 error => error.to_string(),
             },
         };
-        let database = Database::builder(data_dir.join("fjall"))
+        let path = data_dir.join("fjall");
+        journal_mend::mend(&path).map_err(|error| failed(error.into()))?;
+        let database = Database::builder(path)
             .cache_size(64 << 20)
             .max_journaling_size(256 << 20)
             .worker_threads(1)

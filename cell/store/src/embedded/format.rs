@@ -21,6 +21,13 @@ pub(super) fn check(data_dir: &Path) -> Result<(), StoreError> {
             let found = text.trim().strip_prefix(WORD).and_then(|rest| rest.trim().parse::<u32>().ok());
             let found =
                 found.ok_or_else(|| failed(format!("{FILE} does not name a format; restore it from a backup")))?;
+            if found < FORMAT {
+                // Its rows do not lie by token, so they would not be found.
+                return Err(failed(format!(
+                    "it has format {found} and this version reads {FORMAT} only; start the version that wrote it and \
+                     migrate its data to a new StorageCell, or give an empty folder with --data-dir"
+                )));
+            }
             if found > FORMAT {
                 return Err(StoreError::NewerVersion {
                     path: data_dir.display().to_string(),
@@ -63,6 +70,14 @@ mod tests {
         let error = check(folder.path()).unwrap_err();
         assert!(matches!(error, StoreError::NewerVersion { found: 99, .. }));
         assert!(error.to_string().contains("start the newer version"), "{error}");
+    }
+
+    #[test]
+    fn an_older_format_is_refused_and_named() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join(FILE), "cellplane-store 1\n").unwrap();
+        let error = check(folder.path()).unwrap_err().to_string();
+        assert!(error.contains("format 1") && error.contains("--data-dir"), "{error}");
     }
 
     #[test]

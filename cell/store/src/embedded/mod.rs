@@ -93,7 +93,7 @@ impl Drop for EmbeddedStore {
 impl Store for EmbeddedStore {
     async fn call(&self, request: Request) -> Result<Reply, StoreError> {
         // Table reads do not decide anything and may run beside the writer.
-        if matches!(request, Request::ReadRows(_)) {
+        if matches!(request, Request::ReadRows(_) | Request::ScanRows(_)) {
             let disk = self.disk.clone();
             let now_s = cell_runtime::unix_ms() / 1000;
             let read = tokio::task::spawn_blocking(move || execute(&*disk, request, now_s));

@@ -1,5 +1,6 @@
 //! The writer thread: takes what is queued as one group, does it in order, syncs once, then answers.
 
+use std::cell::Cell;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -22,11 +23,13 @@ pub(super) struct Writer {
     disk: Arc<Disk>,
     data_dir: PathBuf,
     reserve_bytes: u64,
+    /// The last look at the volume found no room.
+    was_full: Cell<bool>,
 }
 
 impl Writer {
     pub(super) fn new(disk: Arc<Disk>, data_dir: PathBuf, reserve_bytes: u64) -> Self {
-        Self { disk, data_dir, reserve_bytes }
+        Self { disk, data_dir, reserve_bytes, was_full: Cell::new(false) }
     }
 
     /// Works until nobody can send any more.
@@ -44,6 +47,7 @@ impl Writer {
 
     fn work(&self, group: Vec<Job>) {
         let room = self.check_room();
+        self.tell(&room);
         let now_s = cell_runtime::unix_ms() / 1000;
         let mut wrote = false;
         let mut outcomes = Vec::with_capacity(group.len());
@@ -81,6 +85,17 @@ impl Writer {
         }
         self.disk.commit(changes)?;
         Ok((reply, true))
+    }
+
+    /// A volume that fills, and one that has room again, is said once each.
+    fn tell(&self, room: &Result<(), StoreError>) {
+        if self.was_full.replace(room.is_err()) == room.is_err() {
+            return;
+        }
+        match room {
+            Err(error) => tracing::warn!(%error, "writes are refused"),
+            Ok(()) => tracing::info!("the volume has room again: writes are taken"),
+        }
     }
 
     fn check_room(&self) -> Result<(), StoreError> {

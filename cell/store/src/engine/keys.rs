@@ -5,6 +5,9 @@ use crate::StoreError;
 /// The longest log, cursor, table or column name, in bytes.
 const MAX_NAME: usize = 64;
 
+/// Bytes of a token.
+const TOKEN: usize = 8;
+
 /// The longest partition or clustering key, in bytes.
 const MAX_KEY: usize = 1024;
 
@@ -19,15 +22,21 @@ fn part(out: &mut Vec<u8>, bytes: &[u8]) {
 }
 
 /// Checks a name.
-pub(super) fn name<'a>(what: &str, name: &'a str) -> Result<&'a str, StoreError> {
+///
+/// # Errors
+/// [`StoreError::Invalid`], naming `what`.
+pub fn name<'a>(what: &str, name: &'a str) -> Result<&'a str, StoreError> {
     if name.is_empty() || name.len() > MAX_NAME || !name.bytes().all(|byte| byte.is_ascii_graphic()) {
         return Err(StoreError::Invalid(format!("{what} must be 1–{MAX_NAME} printable ASCII characters")));
     }
     Ok(name)
 }
 
-/// Checks a partition or clustering key.
-pub(super) fn bounded<'a>(what: &str, key: &'a [u8]) -> Result<&'a [u8], StoreError> {
+/// Checks the length of a partition or clustering key.
+///
+/// # Errors
+/// [`StoreError::Invalid`], naming `what`.
+pub fn bounded<'a>(what: &str, key: &'a [u8]) -> Result<&'a [u8], StoreError> {
     if key.len() > MAX_KEY {
         return Err(StoreError::Invalid(format!("{what} has {} bytes, more than {MAX_KEY}", key.len())));
     }
@@ -54,12 +63,39 @@ pub(super) fn cursor(log: &str, name: &str) -> Vec<u8> {
     key
 }
 
-/// What all rows of a partition start with.
-pub(super) fn partition(table: &str, partition: &[u8]) -> Vec<u8> {
-    let mut key = Vec::with_capacity(table.len() + partition.len() + 16);
-    part(&mut key, table.as_bytes());
+/// What all rows of a table start with.
+pub(super) fn table(name: &str) -> Vec<u8> {
+    let mut key = Vec::with_capacity(name.len() + 64);
+    part(&mut key, name.as_bytes());
+    key
+}
+
+/// Tokens as bytes that sort as the tokens do.
+pub(super) fn token_bytes(token: i64) -> [u8; TOKEN] {
+    (token.cast_unsigned() ^ (1 << 63)).to_be_bytes()
+}
+
+/// What all rows of a partition start with: its table, its token, and itself.
+pub(super) fn partition(table_name: &str, token: i64, partition: &[u8]) -> Vec<u8> {
+    let mut key = table(table_name);
+    key.extend(token_bytes(token));
     part(&mut key, partition);
     key
+}
+
+/// What a row's key holds after the table.
+pub(super) struct RowKey {
+    pub(super) token: i64,
+    pub(super) partition: Vec<u8>,
+    pub(super) clustering: Vec<u8>,
+}
+
+/// Takes apart what follows the table in a row's key.
+pub(super) fn split_row(rest: &[u8]) -> Option<RowKey> {
+    let (token, mut rest) = rest.split_first_chunk::<TOKEN>()?;
+    let token = (u64::from_be_bytes(*token) ^ (1 << 63)).cast_signed();
+    let partition = take_part(&mut rest)?;
+    Some(RowKey { token, partition, clustering: rest.to_vec() })
 }
 
 /// The first key after everything that starts with a prefix made of whole parts.
@@ -78,30 +114,32 @@ pub(super) fn range(partition_prefix: &[u8], start: &[u8], end: &[u8]) -> Vec<u8
     key
 }
 
+/// Takes one part off the front.
+fn take_part(rest: &mut &[u8]) -> Option<Vec<u8>> {
+    let mut out = Vec::new();
+    loop {
+        match *rest {
+            [0, 0xff, tail @ ..] => {
+                out.push(0);
+                *rest = tail;
+            }
+            [0, 1, tail @ ..] => {
+                *rest = tail;
+                return Some(out);
+            }
+            [byte, tail @ ..] => {
+                out.push(*byte);
+                *rest = tail;
+            }
+            [] => return None,
+        }
+    }
+}
+
 /// Takes the range of a range key apart again.
 pub(super) fn split_range(key: &[u8], prefix: usize) -> Option<(Vec<u8>, Vec<u8>)> {
     let mut rest = key.get(prefix..)?;
-    let mut next = || {
-        let mut out = Vec::new();
-        loop {
-            match rest {
-                [0, 0xff, tail @ ..] => {
-                    out.push(0);
-                    rest = tail;
-                }
-                [0, 1, tail @ ..] => {
-                    rest = tail;
-                    return Some(out);
-                }
-                [byte, tail @ ..] => {
-                    out.push(*byte);
-                    rest = tail;
-                }
-                [] => return None,
-            }
-        }
-    };
-    Some((next()?, next()?))
+    Some((take_part(&mut rest)?, take_part(&mut rest)?))
 }
 
 #[cfg(test)]
@@ -113,7 +151,7 @@ mod tests {
         let mut parts: Vec<Vec<u8>> =
             vec![vec![], vec![0], vec![0, 0], vec![0, 1], vec![0, 255], vec![1], vec![1, 0], vec![255]];
         parts.sort();
-        let keys: Vec<_> = parts.iter().map(|p| partition("t", p)).collect();
+        let keys: Vec<_> = parts.iter().map(|p| partition("t", 5, p)).collect();
         assert!(keys.windows(2).all(|pair| pair[0] < pair[1]), "{keys:?}");
         for pair in keys.windows(2) {
             assert!(after(pair[0].clone()) <= pair[1]);
@@ -121,8 +159,16 @@ mod tests {
     }
 
     #[test]
+    fn partitions_order_by_token_first() {
+        let keys: Vec<_> = [i64::MIN, -1, 0, 1, i64::MAX].iter().map(|token| partition("t", *token, b"p")).collect();
+        assert!(keys.is_sorted(), "{keys:?}");
+        let split = split_row(&keys[1][table("t").len()..]).unwrap();
+        assert_eq!((split.token, split.partition.as_slice(), split.clustering.len()), (-1, &b"p"[..], 0));
+    }
+
+    #[test]
     fn a_range_key_comes_apart_again() {
-        let prefix = partition("t", &[0, 7]);
+        let prefix = partition("t", 5, &[0, 7]);
         let key = range(&prefix, &[0, 0, 9], &[255, 0]);
         assert_eq!(split_range(&key, prefix.len()), Some((vec![0, 0, 9], vec![255, 0])));
     }

@@ -4,13 +4,16 @@
 mod keys;
 mod logs;
 mod rows;
+mod scan;
 
 use cell_proto::v1::{DescribeReply, WriteReply};
 
+pub use keys::{bounded as check_key, name as check_name};
+
 use crate::{Reply, Request, StoreError};
 
-/// The newest on-disk format this version reads and the one it writes.
-pub const FORMAT: u32 = 1;
+/// The newest on-disk format this version reads and the one it writes; since 2, rows lie by token.
+pub const FORMAT: u32 = 2;
 
 /// The most bytes of entries or rows in one answer; a reader goes on from where it stopped.
 pub const ANSWER_BYTES: usize = 8 * 1024 * 1024;
@@ -29,9 +32,9 @@ pub enum Space {
     Entries,
     /// Cursors by log and name.
     Cursors,
-    /// Rows by table, partition and clustering key.
+    /// Rows by table, token, partition and clustering key.
     Rows,
-    /// Range tombstones by table, partition and range.
+    /// Range tombstones by table, token, partition and range.
     Ranges,
 }
 
@@ -107,5 +110,6 @@ pub fn execute(kv: &dyn Kv, request: Request, now_s: i64) -> Result<(Reply, Vec<
         Request::WriteCursor(request) => logs::write_cursor(kv, &request),
         Request::Write(request) => Ok((Reply::Write(WriteReply {}), rows::write(kv, request, now_s)?)),
         Request::ReadRows(request) => Ok((Reply::Rows(rows::read(kv, &request, now_s)?), Vec::new())),
+        Request::ScanRows(request) => Ok((Reply::Scan(scan::scan(kv, &request, now_s)?), Vec::new())),
     }
 }

@@ -8,10 +8,11 @@ use prost::Message;
 
 use super::{ANSWER_BYTES, Change, Kv, Scan, Space, keys};
 use crate::StoreError;
+use crate::schema::Schema;
 
 /// A row as stored.
 #[derive(Clone, PartialEq, Message)]
-struct StoredRow {
+pub(super) struct StoredRow {
     /// 0: never deleted.
     #[prost(int64, tag = "1")]
     deleted_at_us: i64,
@@ -54,8 +55,14 @@ impl StoredRow {
     }
 }
 
-fn decode_row(bytes: &[u8]) -> Result<StoredRow, StoreError> {
+pub(super) fn decode_row(bytes: &[u8]) -> Result<StoredRow, StoreError> {
     StoredRow::decode(bytes).map_err(|error| StoreError::Damaged(error.to_string()))
+}
+
+fn partition_prefix(table: &str, partition: &[u8]) -> Result<Vec<u8>, StoreError> {
+    let table = keys::name("table", table)?;
+    let token = Schema::platform().token(table, keys::bounded("partition key", partition)?)?;
+    Ok(keys::partition(table, token, partition))
 }
 
 /// The changes that a write makes.
@@ -67,10 +74,7 @@ pub(super) fn write(kv: &dyn Kv, request: WriteRequest, now_s: i64) -> Result<Ve
         if timestamp_us <= 0 {
             return Err(StoreError::Invalid("a write needs a write time above 0".to_owned()));
         }
-        let prefix = keys::partition(
-            keys::name("table", &mutation.table)?,
-            keys::bounded("partition key", &mutation.partition)?,
-        );
+        let prefix = partition_prefix(&mutation.table, &mutation.partition)?;
         keys::bounded("clustering key", &mutation.clustering)?;
         if mutation.range_end.is_empty() {
             let key = [prefix, mutation.clustering.clone()].concat();
@@ -79,7 +83,9 @@ pub(super) fn write(kv: &dyn Kv, request: WriteRequest, now_s: i64) -> Result<Ve
                 None => kv.get(Space::Rows, &key)?.map(|bytes| decode_row(&bytes)).transpose()?.unwrap_or_default(),
             };
             change_row(&mut row, mutation, timestamp_us, request.ttl_seconds)?;
-            row.cells.retain(|cell| cell.expires_at_s == 0 || cell.expires_at_s > now_s);
+            // What has expired still hides what was written before it, as a deletion does; only its value goes.
+            let expired = row.cells.iter_mut().filter(|cell| cell.expires_at_s != 0 && cell.expires_at_s <= now_s);
+            expired.for_each(|cell| cell.value.clear());
             rows.insert(key, row);
         } else {
             let key = keys::range(&prefix, &mutation.clustering, keys::bounded("range end", &mutation.range_end)?);
@@ -116,13 +122,13 @@ fn range_time(bytes: &[u8]) -> Result<i64, StoreError> {
 }
 
 /// A range tombstone: `[start, end)` hidden up to a time.
-struct Range {
+pub(super) struct Range {
     start: Vec<u8>,
     end: Vec<u8>,
     time: i64,
 }
 
-fn ranges_of(kv: &dyn Kv, prefix: &[u8]) -> Result<Vec<Range>, StoreError> {
+pub(super) fn ranges_of(kv: &dyn Kv, prefix: &[u8]) -> Result<Vec<Range>, StoreError> {
     let mut ranges = Vec::new();
     let scan = Scan { space: Space::Ranges, from: prefix.to_vec(), to: keys::after(prefix.to_vec()), reverse: false };
     kv.scan(scan, &mut |key, value| {
@@ -138,8 +144,7 @@ fn ranges_of(kv: &dyn Kv, prefix: &[u8]) -> Result<Vec<Range>, StoreError> {
 pub(super) fn read(kv: &dyn Kv, request: &ReadRowsRequest, now_s: i64) -> Result<ReadRowsReply, StoreError> {
     let limit = usize::try_from(request.limit).ok().filter(|limit| *limit > 0);
     let limit = limit.ok_or_else(|| StoreError::Invalid("limit must be at least 1".to_owned()))?;
-    let prefix =
-        keys::partition(keys::name("table", &request.table)?, keys::bounded("partition key", &request.partition)?);
+    let prefix = partition_prefix(&request.table, &request.partition)?;
     let ranges = ranges_of(kv, &prefix)?;
     let from = [prefix.clone(), request.start.clone()].concat();
     let to = if request.end.is_empty() {
@@ -165,7 +170,7 @@ pub(super) fn read(kv: &dyn Kv, request: &ReadRowsRequest, now_s: i64) -> Result
 }
 
 /// What is left of a row; none when nothing is.
-fn live(clustering: &[u8], row: StoredRow, ranges: &[Range], now_s: i64) -> Option<Row> {
+pub(super) fn live(clustering: &[u8], row: StoredRow, ranges: &[Range], now_s: i64) -> Option<Row> {
     let covers = |range: &&Range| range.start.as_slice() <= clustering && clustering < range.end.as_slice();
     let hidden = ranges.iter().filter(covers).map(|range| range.time).max().unwrap_or(0).max(row.deleted_at_us);
     let cells: Vec<CellRead> = row

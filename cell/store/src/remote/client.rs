@@ -135,6 +135,7 @@ impl Store for RemoteStore {
                 WriteCursor => write_cursor -> WriteCursor,
                 Write => write -> Write,
                 ReadRows => read_rows -> Rows,
+                ScanRows => scan_rows -> Scan,
             )
         };
         match tokio::time::timeout(TIMEOUT, work).await {

@@ -18,7 +18,7 @@ fn to_status(error: &StoreError) -> Status {
         StoreError::Unavailable(_) => Code::Unavailable,
         StoreError::UnknownOutcome(_) => Code::Unknown,
         StoreError::Full { .. } => Code::ResourceExhausted,
-        StoreError::NewerVersion { .. } | StoreError::Open { .. } => Code::FailedPrecondition,
+        StoreError::NewerVersion { .. } | StoreError::Open { .. } | StoreError::Refused(_) => Code::FailedPrecondition,
         StoreError::Invalid(_) => Code::InvalidArgument,
         StoreError::Damaged(_) => Code::DataLoss,
     };
@@ -26,6 +26,7 @@ fn to_status(error: &StoreError) -> Status {
         StoreError::Unavailable(text)
         | StoreError::UnknownOutcome(text)
         | StoreError::Invalid(text)
+        | StoreError::Refused(text)
         | StoreError::Damaged(text) => text.clone(),
         other => other.to_string(),
     };
@@ -43,6 +44,7 @@ fn from_status(status: &Status) -> StoreError {
         "unavailable" | "open" | "newer-version" => StoreError::Unavailable(message),
         "full" => StoreError::Full { path: message, free_bytes: 0, reserve_bytes: 0 },
         "invalid" => StoreError::Invalid(message),
+        "refused" => StoreError::Refused(message),
         "damaged" => StoreError::Damaged(message),
         // Without a kind it is the transport that speaks: the request may have arrived.
         _ => StoreError::UnknownOutcome(format!("{:?}: {message}", status.code())),

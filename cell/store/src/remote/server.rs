@@ -7,8 +7,8 @@ use cell_proto::v1::store_service_server::{StoreService, StoreServiceServer};
 use cell_proto::v1::{
     AppendRequest, CasHeadReply, CasHeadRequest, CasSegmentRequest, DescribeReply, DescribeRequest, DropSegmentReply,
     DropSegmentRequest, ListHeadsReply, ListHeadsRequest, OpenSegmentRequest, ReadCursorReply, ReadCursorRequest,
-    ReadHeadReply, ReadHeadRequest, ReadRowsReply, ReadRowsRequest, ReadSegmentRequest, SegmentReply, WriteCursorReply,
-    WriteCursorRequest, WriteReply, WriteRequest,
+    ReadHeadReply, ReadHeadRequest, ReadRowsReply, ReadRowsRequest, ReadSegmentRequest, ScanRowsReply, ScanRowsRequest,
+    SegmentReply, WriteCursorReply, WriteCursorRequest, WriteReply, WriteRequest,
 };
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -121,4 +121,5 @@ serve! {
     write_cursor(WriteCursorRequest) -> WriteCursor(WriteCursorReply);
     write(WriteRequest) -> Write(WriteReply);
     read_rows(ReadRowsRequest) -> Rows(ReadRowsReply);
+    scan_rows(ScanRowsRequest) -> Scan(ScanRowsReply);
 }

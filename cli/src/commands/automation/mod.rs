@@ -14,9 +14,12 @@ use crate::output::{Table, View};
 /// The verbs of `automation`.
 #[derive(Subcommand, Debug)]
 pub enum AutomationCommand {
-    /// Start no new moves and promotions
+    /// Let the operator start nothing by itself: no promotions, no moves for a Guild's placement
+    ///
+    /// What runs goes on. A move that somebody asks for (guild move start, guild release, a Move resource) starts all the same. A wish
+    /// (guild pin, guild dedicate, a Guild's promotion) waits, and says so, until `automation resume`.
     Pause(pause::PauseArgs),
-    /// Start them again
+    /// Let the operator start moves and promotions by itself again
     Resume(resume::ResumeArgs),
 }
 

@@ -57,7 +57,7 @@ async fn way_back(api: &cell_api::Client, guild: &str) -> Result<Option<MoveRequ
     }
     if let Some(check) = plan.refusal() {
         let reason = check.reason.clone().unwrap_or_else(|| check.name.clone());
-        let next = format!("cellctl guild move plan {guild} --to-bucket");
+        let next = check.next.clone().unwrap_or_else(|| format!("cellctl guild move plan {guild} --to-bucket"));
         return Err(CommandError::refused(reason, check.message.clone(), next));
     }
     Ok(Some(MoveRequest { plan_hash: Some(plan.hash), ..request }))

@@ -27,6 +27,9 @@ fn head(kind: Kind) -> &'static [&'static str] {
         Kind::Guilds => &["NAME", "READY", "CELL", "PLACEMENT", "HOTNESS", "MOVE", "AGE", "BLOCKED-BY"],
         Kind::Moves => &["NAME", "GUILD", "FROM", "TO", "STEP", "RESULT", "CAUSE", "AGE", "BLOCKED-BY"],
         Kind::StorageCells => &["NAME", "READY", "ENGINE", "NODES", "AGE", "BLOCKED-BY"],
+        Kind::StorageMigrations => {
+            &["NAME", "SOURCE", "TARGET", "STAGE", "GOES-TO", "DONE", "LAG", "RESULT", "AGE", "BLOCKED-BY"]
+        }
         Kind::Pods => &["NAME", "READY", "PHASE", "RESTARTS", "NODE", "IP", "AGE", "BLOCKED-BY"],
     }
 }
@@ -62,6 +65,15 @@ fn row(kind: Kind, object: &Value, now_s: i64) -> Vec<String> {
             text(&spec["cause"]),
         ]),
         Kind::StorageCells => row.extend([ready(), text(&spec["engine"]), text(&status["reachableNodes"])]),
+        Kind::StorageMigrations => row.extend([
+            text(&spec["source"]),
+            text(&spec["target"]),
+            text(&status["stage"]),
+            text(&spec["targetStage"]),
+            status["donePpm"].as_i64().map(|ppm| format!("{:.1} %", ppm as f64 / 10_000.0)).unwrap_or_default(),
+            status["lagSeconds"].as_i64().map(|lag| format!("{lag} s")).unwrap_or_default(),
+            text(&status["result"]),
+        ]),
         Kind::Pods => row.extend([
             ready(),
             text(&status["phase"]),

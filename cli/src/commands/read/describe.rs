@@ -14,7 +14,7 @@ use crate::output::{Format, View, write_out, yaml};
 /// Flags of `describe`.
 #[derive(Args, Debug)]
 pub struct DescribeArgs {
-    /// fleets, cells, guilds, moves, storagecells or pods
+    /// fleets, cells, guilds, moves, storagecells, storagemigrations or pods
     #[arg(value_name = "KIND")]
     pub kind: Kind,
     /// One resource; a guild also by its bare id. Without it, all of them
@@ -95,6 +95,10 @@ fn next(kind: Kind, object: &Value, blocked: &str) -> Option<String> {
     match kind {
         Kind::Moves if object["status"]["result"].is_null() => Some(format!("cellctl guild move watch {name}")),
         Kind::Moves => None,
+        Kind::StorageMigrations if object["status"]["result"].is_null() => {
+            Some(crate::commands::migration::next_step(name, &object["status"]))
+        }
+        Kind::StorageMigrations => None,
         Kind::Guilds if object["status"]["moveRef"].is_string() && waits => {
             Some(format!("cellctl guild move watch {}", object["status"]["moveRef"].as_str().unwrap_or_default()))
         }
@@ -102,7 +106,7 @@ fn next(kind: Kind, object: &Value, blocked: &str) -> Option<String> {
         Kind::Pods => Some(format!("cellctl logs pods {name}")),
         Kind::Cells => Some(format!("cellctl get pods; cellctl logs cells {name}")),
         Kind::Fleets => Some("cellctl get cells; cellctl get storagecells".to_owned()),
-        Kind::StorageCells => Some("cellctl get pods".to_owned()),
+        Kind::StorageCells => Some(format!("cellctl storage doctor {name}")),
         Kind::Guilds => Some("cellctl get moves".to_owned()),
     }
 }

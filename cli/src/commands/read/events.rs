@@ -37,7 +37,11 @@ pub async fn run(args: EventsArgs, global: &Global) -> Result<Exit, CommandError
 }
 
 /// The events about a kind, or one object of it.
-pub(super) async fn of(connection: &Connection, kind: Kind, name: Option<&str>) -> Result<Vec<Value>, CommandError> {
+pub(in crate::commands) async fn of(
+    connection: &Connection,
+    kind: Kind,
+    name: Option<&str>,
+) -> Result<Vec<Value>, CommandError> {
     let api: Api<Event> = Api::namespaced(connection.client.clone(), &connection.namespace);
     let mut selector = format!("involvedObject.kind={}", kind.singular());
     if let Some(name) = name {

@@ -72,6 +72,8 @@ fn concerns(pod: &Value, kind: Kind, name: Option<&str>) -> bool {
                     label("app.kubernetes.io/instance") == name || name_of(pod).starts_with(&format!("{name}-store-"))
                 })
         }
+        (Kind::StorageMigrations, Some(name)) => operator || label("cellplane.dev/storage-migration") == name,
+        (Kind::StorageMigrations, None) => operator || !label("cellplane.dev/storage-migration").is_empty(),
         (Kind::Moves | Kind::Guilds | Kind::Fleets, _) => operator,
     }
 }

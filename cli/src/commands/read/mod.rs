@@ -20,7 +20,7 @@ use crate::kinds::Kind;
 const PAGE: u32 = 500;
 
 /// All objects of a kind in the namespace; of Pods, those of the fleet.
-async fn list(connection: &Connection, kind: Kind) -> Result<Vec<Value>, CommandError> {
+pub(in crate::commands) async fn list(connection: &Connection, kind: Kind) -> Result<Vec<Value>, CommandError> {
     let api: Api<DynamicObject> =
         Api::namespaced_with(connection.client.clone(), &connection.namespace, &kind.resource());
     let mut parameters = ListParams::default().limit(PAGE);
@@ -43,7 +43,7 @@ async fn list(connection: &Connection, kind: Kind) -> Result<Vec<Value>, Command
 }
 
 /// One object.
-async fn one(connection: &Connection, kind: Kind, given: &str) -> Result<Value, CommandError> {
+pub(in crate::commands) async fn one(connection: &Connection, kind: Kind, given: &str) -> Result<Value, CommandError> {
     let api: Api<DynamicObject> =
         Api::namespaced_with(connection.client.clone(), &connection.namespace, &kind.resource());
     let name = kind.object_name(given);
@@ -70,6 +70,6 @@ fn plain(object: DynamicObject, kind: Kind) -> Result<Value, CommandError> {
     Ok(value)
 }
 
-fn name_of(object: &Value) -> &str {
+pub(in crate::commands) fn name_of(object: &Value) -> &str {
     object["metadata"]["name"].as_str().unwrap_or_default()
 }

@@ -1,6 +1,8 @@
 //! `cellctl sandbox …`: a whole fleet on this machine.
 
+pub mod copy;
 pub mod down;
+pub mod faults;
 pub mod kubeconfig;
 pub mod logs;
 pub mod status;
@@ -28,6 +30,13 @@ pub enum SandboxCommand {
     Logs(logs::LogsArgs),
     /// Print the path of the sandbox's kubeconfig
     Kubeconfig(kubeconfig::KubeconfigArgs),
+    /// Write every object and etcd key of the sandbox to a file, while it runs or not
+    Backup(copy::CopyArgs),
+    /// Make a stopped or new sandbox hold what a backup does
+    Restore(copy::CopyArgs),
+    /// Put a proxy in front of the sandbox's Kubernetes API that delays, refuses, cuts, freezes, forgets and repeats by rule
+    #[command(subcommand)]
+    Faults(faults::FaultsCommand),
 }
 
 /// Which sandbox.
@@ -72,5 +81,9 @@ pub async fn run(command: SandboxCommand, global: &Global) -> Result<Exit, Comma
         SandboxCommand::Status(args) => interruptible(status::run(args, global)).await,
         SandboxCommand::Logs(args) => interruptible(logs::run(args, global)).await,
         SandboxCommand::Kubeconfig(args) => kubeconfig::run(&args, global),
+        SandboxCommand::Backup(args) => interruptible(copy::backup(args, global)).await,
+        SandboxCommand::Faults(command) => interruptible(faults::run(command, global)).await,
+        // Its parts are put in place at once; half of it is as good as nothing.
+        SandboxCommand::Restore(args) => copy::restore(args, global).await,
     }
 }

@@ -40,7 +40,9 @@ pub async fn print(state: &StateDir, format: Format) -> Result<Exit, CommandErro
         return Ok(Exit::Done);
     }
     let next = if status.running { "cellctl sandbox up (it waits and says for what)" } else { "cellctl sandbox up" };
-    Err(CommandError::refused("sandbox", status.blocked_by, next))
+    // Its process not running is nothing that passes by itself.
+    let stalled = !status.running;
+    Err(CommandError::Waiting { stalled, what: "sandbox".to_owned(), why: status.blocked_by, next: next.to_owned() })
 }
 
 fn text(status: &Status) -> Result<String, CommandError> {

@@ -5,6 +5,7 @@ use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use clap::Args;
+use serde_json::Value;
 
 use super::{WhichArgs, from_state, status};
 use crate::args::Global;
@@ -12,6 +13,7 @@ use crate::exit::{CommandError, Exit};
 use crate::progress::Progress;
 use crate::sandbox::launch::Launcher;
 use crate::sandbox::network::{self, MAX_NODES, Network};
+use crate::sandbox::objects::embedded_storage;
 use crate::sandbox::process::written_ms;
 use crate::sandbox::state::{Ports, Settings, StateDir};
 use crate::sandbox::{install, preflight, programs, ready};
@@ -39,7 +41,7 @@ pub struct UpArgs {
 pub async fn run(args: UpArgs, global: &Global) -> Result<Exit, CommandError> {
     let state = args.which.state()?;
     let progress = Progress::to_stderr();
-    let order = Order { name: &args.which.name, nodes: args.nodes, build: !args.no_build };
+    let order = Order { name: &args.which.name, nodes: args.nodes, build: !args.no_build, storage: embedded_storage() };
     up(&state, &order, global.timeout.unwrap_or(READY_TIMEOUT), &progress).await?;
     status::print(&state, global.output).await
 }
@@ -53,6 +55,8 @@ pub struct Order<'a> {
     pub nodes: u8,
     /// Build the programs in a checkout.
     pub build: bool,
+    /// Spec of a new sandbox's StorageCell.
+    pub storage: Value,
 }
 
 /// Brings a sandbox up and returns once its Fleet is Ready.
@@ -77,11 +81,15 @@ pub async fn up(
     let settings = settings(state, order, network, progress)?;
     let launcher = Launcher { state, network, settings: &settings, programs: &programs, progress };
     let connection = launcher.start().await?;
-    install::install(&connection.client, network, &settings, written_ms(&programs.operator)).await?;
+    install::install(&connection.client, network, &settings, written_ms(&programs.operator), &order.storage).await?;
     ready::wait(&connection.client, state, settings.nodes, timeout, progress).await
 }
 
-fn reserve(state: &StateDir, progress: &Progress) -> Result<Network, CommandError> {
+/// Reserves the sandbox's network, or finds the one it has.
+///
+/// # Errors
+/// [`CommandError`].
+pub fn reserve(state: &StateDir, progress: &Progress) -> Result<Network, CommandError> {
     let before = state.network();
     let network = network::reserve(&network::registry(), state.root(), network::nothing_listens)
         .map_err(|error| CommandError::refused("network", error.to_string(), "cellctl sandbox down --delete"))?;

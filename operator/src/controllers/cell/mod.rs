@@ -11,17 +11,18 @@ use cell_crds::cell::CellStorage;
 use cell_crds::{Cell, CellStatus, Reason};
 use cell_proto::directory::Role;
 use k8s_openapi::api::core::v1::Pod;
-use kube::ResourceExt;
 use kube::api::ListParams;
+use kube::{Resource, ResourceExt};
 use serde_json::json;
 
 use self::rollout::SetState;
-use super::Outcome;
+use super::{Outcome, databases};
 use crate::apply::Finalizer;
 use crate::build::cell::{CellInput, ROLES, budget, entry_label, replicas, set};
+use crate::build::storage;
 use crate::context::Context;
 use crate::error::ReconcileError;
-use crate::names::{ENTRY_LABEL, manager, selector};
+use crate::names::{ENTRY_LABEL, manager, selector, storage_secret};
 use crate::report::{Standing, announce, is_transition};
 
 /// How a cell's reconcile ended, and whether others should look again.
@@ -53,18 +54,30 @@ pub async fn reconcile(cell: &Cell, context: &Context) -> Result<CellEnd, Reconc
         Err(refused) => (refused, None),
         Ok(fleet) => {
             let keys = &seen.token_keys;
-            let input = CellInput { cell, fleet, token_keys: keys, common: context.common(fleet) };
+            let input =
+                CellInput { cell, fleet, serving: &seen.serving, token_keys: keys, common: context.common(fleet) };
             // build (pure), apply (client required)
-            let states = apply(&input, context).await?;
-            (validate::standing(cell, &seen, &states), Some(summary(cell, &states)))
+            match apply(&input, context).await? {
+                Ok(states) => (validate::standing(cell, &seen, &states), Some(summary(cell, &states))),
+                Err(missing) => (Standing::Stalled(Reason::ReferenceNotFound, missing), None),
+            }
         }
     };
     // report (client required)
     report(cell, context, &seen, standing, pods).await
 }
 
-async fn apply(input: &CellInput<'_>, context: &Context) -> Result<Vec<SetState>, ReconcileError> {
+/// Applies everything; the inner error says which Secret of a database is missing.
+async fn apply(input: &CellInput<'_>, context: &Context) -> Result<Result<Vec<SetState>, String>, ReconcileError> {
     context.applier.finalizer(input.cell, Finalizer::Held).await?;
+    let needed = databases::needed(input.cell, &context.stores.all_migrations());
+    let files = match databases::files(context, needed.iter()).await? {
+        Ok(files) => files,
+        Err(missing) => return Ok(Err(missing)),
+    };
+    let name = input.cell.name_any();
+    let secret = storage::secret(&storage_secret(&name), &name, input.cell.controller_owner_ref(&()), files);
+    context.applier.apply(&manager("cell", "storage"), &secret).await?;
     let mut states = Vec::new();
     for role in ROLES {
         // One broken role does not keep its siblings from being reconciled: a StatefulSet that fails fails this pass at its end.
@@ -73,7 +86,7 @@ async fn apply(input: &CellInput<'_>, context: &Context) -> Result<Vec<SetState>
         states.push(rollout::advance(context, &applied).await?);
     }
     label_gateways(input.cell, context).await?;
-    Ok(states)
+    Ok(Ok(states))
 }
 
 /// Takes the gateways of a cordoned cell out of the entry, and brings them back: labels only, no Pod is replaced.
@@ -110,7 +123,12 @@ async fn report(
     pods: Option<String>,
 ) -> Result<CellEnd, ReconcileError> {
     let before = cell.status.clone().unwrap_or_default();
-    let serving = CellStorage { serving: cell.spec.storage_cell_ref.clone() };
+    // A migration may have written it since this pass began: the newest that is known counts.
+    let newest = context.stores.cell(&context.settings.namespace, &cell.name_any());
+    let newest = newest.filter(|newest| newest.uid() == cell.uid()).and_then(|newest| newest.status?.storage);
+    let decided = newest.or_else(|| before.storage.clone()).filter(|storage| !storage.serving.is_empty());
+    let serving =
+        decided.unwrap_or_else(|| CellStorage { serving: cell.spec.storage_cell_ref.clone(), others: Vec::new() });
     let status = CellStatus {
         observed_generation: cell.metadata.generation,
         conditions: standing.conditions(&before.conditions, cell.metadata.generation),

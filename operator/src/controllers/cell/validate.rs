@@ -19,15 +19,14 @@ pub(super) fn validate<'a>(cell: &Cell, seen: &'a Seen) -> Result<&'a Fleet, Sta
         return Err(Standing::Stalled(Reason::Paused, message));
     }
     if !seen.storage_exists {
-        let message =
-            format!("spec.storageCellRef: StorageCell {} does not exist; create it", cell.spec.storage_cell_ref);
+        let message = format!("spec.storageCellRef: StorageCell {} does not exist; create it", seen.serving);
         return Err(Standing::Stalled(Reason::ReferenceNotFound, message));
     }
     if let Some(stalled) = &seen.storage_stalled
         && cell.metadata.deletion_timestamp.is_none()
     {
-        let message = format!("StorageCell {} is stalled: {stalled}", cell.spec.storage_cell_ref);
-        return Err(Standing::Stalled(Reason::ReferenceNotFound, message));
+        let message = format!("StorageCell {} is stalled: {stalled}", seen.serving);
+        return Err(Standing::Stalled(Reason::StorageNotReady, message));
     }
     if !cell.spec.voice_regions.is_empty() {
         let message = "spec.voiceRegions is not supported yet: voice comes with a later version; unset it".to_owned();
@@ -54,8 +53,34 @@ pub(super) fn standing(cell: &Cell, seen: &Seen, states: &[SetState]) -> Standin
         None if cell.spec.availability == Availability::Cordoned => {
             Standing::Ready(Reason::Cordoned, "all pods are ready; it gets no new units and sessions".into())
         }
+        None if seen.storage_leaves => Standing::Ready(Reason::StorageDeleting, leaving(seen)),
+        None if seen.serving != cell.spec.storage_cell_ref => {
+            Standing::Ready(Reason::StorageRefOutdated, outdated(cell, seen))
+        }
+        None if seen.is_left => {
+            let name = cell.metadata.name.as_deref().unwrap_or_default();
+            let message = format!(
+                "all pods are ready; it has no unit and nobody asks for it: kubectl delete cell {name} frees its pods"
+            );
+            Standing::Ready(Reason::Empty, message)
+        }
         None => Standing::Ready(Reason::AsDesired, "all pods are ready".into()),
     }
+}
+
+fn leaving(seen: &Seen) -> String {
+    let storage = &seen.serving;
+    format!(
+        "all pods are ready; StorageCell {storage} is being deleted, which cannot be taken back: it serves until this cell is deleted too"
+    )
+}
+
+/// The spec names what a migration has left behind; it is for people to follow, with the patch for Git.
+fn outdated(cell: &Cell, seen: &Seen) -> String {
+    format!(
+        "all pods are ready; a StorageMigration brought the data to StorageCell {}, spec.storageCellRef names {}: commit {{\"spec\":{{\"storageCellRef\":\"{}\"}}}}",
+        seen.serving, cell.spec.storage_cell_ref, seen.serving
+    )
 }
 
 #[cfg(test)]
@@ -66,8 +91,11 @@ mod tests {
     fn seen() -> Seen {
         Seen {
             fleet: Some(fleet()),
+            serving: "main".into(),
             storage_exists: true,
             storage_stalled: None,
+            storage_leaves: false,
+            is_left: false,
             token_keys: "prod-token-keys".into(),
             units: Some(3),
             held: None,
@@ -86,6 +114,39 @@ mod tests {
         let refused = validate(&cell("a", "main"), &nothing).unwrap_err();
         assert_eq!(refused.reason(), Reason::ReferenceNotFound);
         assert!(refused.message().contains("main"));
+    }
+
+    #[test]
+    fn a_cell_serves_on_while_its_storage_cell_is_being_deleted_and_held() {
+        let mut leaving = seen();
+        leaving.storage_leaves = true;
+        assert!(validate(&cell("a", "main"), &leaving).is_ok());
+        let found = standing(&cell("a", "main"), &leaving, &ready());
+        assert!(matches!(&found, Standing::Ready(Reason::StorageDeleting, why) if why.contains("StorageCell main")));
+    }
+
+    #[test]
+    fn a_storage_cell_that_is_stalled_is_not_said_to_be_missing() {
+        let mut stalled = seen();
+        stalled.storage_stalled = Some("spec.engine scylla is not supported".into());
+        assert_eq!(validate(&cell("a", "main"), &stalled).unwrap_err().reason(), Reason::StorageNotReady);
+    }
+
+    #[test]
+    fn a_cell_that_nobody_needs_says_how_to_delete_it() {
+        let mut left = seen();
+        left.is_left = true;
+        let found = standing(&cell("a", "main"), &left, &ready());
+        assert!(matches!(&found, Standing::Ready(Reason::Empty, why) if why.contains("kubectl delete cell a")));
+    }
+
+    #[test]
+    fn a_spec_that_a_migration_left_behind_shows_the_patch_for_git() {
+        let mut moved = seen();
+        moved.serving = "next".into();
+        let standing = standing(&cell("a", "main"), &moved, &ready());
+        assert!(matches!(&standing, Standing::Ready(Reason::StorageRefOutdated, _)), "{standing:?}");
+        assert!(standing.message().contains(r#"{"spec":{"storageCellRef":"next"}}"#), "{standing:?}");
     }
 
     #[test]

@@ -33,11 +33,10 @@ pub(super) async fn drive(
     loop {
         let now_ms = cell_runtime::unix_ms();
         let current = context.stores.a_move(&context.settings.namespace, &one.name_any());
-        let step = StepContext {
-            now_ms,
-            wishes: wishes(current.as_ref().filter(|found| found.uid() == one.uid()).unwrap_or(one), &run.record),
-            refusal: refusal(context, link, &run.record),
-        };
+        let current = current.as_ref().filter(|found| found.uid() == one.uid()).unwrap_or(one);
+        let generation = current.metadata.generation;
+        let step =
+            StepContext { now_ms, wishes: wishes(current, &run.record), refusal: refusal(context, link, &run.record) };
         let Transition { record, request, wake_at_ms } = advance(&run.record, &step, heard.as_ref());
         if record != run.record {
             trace(one, &run.record, &record);
@@ -47,10 +46,10 @@ pub(super) async fn drive(
             };
             run = saved;
         }
-        reporter.report(&run).await?;
+        reporter.report(&run, generation).await?;
         let Some(request) = request else {
             if run.record.outcome.is_some() {
-                reporter.finish(&run).await?;
+                reporter.finish(&run, generation).await?;
                 return Ok(Outcome::Waiting(SHORTEST));
             }
             let pause = wake_at_ms.map_or(0, |wake| wake - now_ms).max(0).unsigned_abs();

@@ -1,40 +1,53 @@
-//! Finds the run of a Move: its own, an unfinished one with the same content that it adopts, or a new one. A run with other content
-//! that holds a unit is never touched.
+//! Finds the run of a Move by the records in etcd alone: its own, an unfinished one with the same content whose Move is gone and that it
+//! adopts, or a new one. A status is at most a hint where to look; a run with other content that holds a unit is never touched.
 
 use cell_crds::{Move, Reason};
 use cell_plan::moves::{Record, Spec};
 use kube::ResourceExt;
 
 use crate::context::Context;
-use crate::directory::{Begun, Link, LinkError, StoredRun, content_of};
+use crate::directory::{Begun, Link, LinkError, StoredRun, content_of, differences};
 use crate::report::Standing;
 
-/// What was found.
+/// What was found for a Move that drives no run yet.
 pub(super) enum Found {
     /// A run to drive.
     Run(Box<StoredRun>),
     /// The unit is not free.
     Busy(Standing),
-    /// The Move is being deleted and never began.
-    Nothing,
+    /// Somebody wrote the record meanwhile: look again.
+    Changed,
 }
 
-pub(super) async fn find(one: &Move, link: &Link, context: &Context, spec: &Spec) -> Result<Found, LinkError> {
-    let known = one.status.as_ref().and_then(|status| status.run_id.clone()).filter(|run_id| *run_id != spec.run_id);
-    for run_id in known.into_iter().chain([spec.run_id.clone()]) {
-        if let Some(run) = link.run(&run_id).await? {
-            if content_of(&run.record.spec) == content_of(spec) {
-                return Ok(Found::Run(Box::new(run)));
-            }
-            return Ok(Found::Busy(other_content(&run)));
-        }
+/// The run that this Move drives, ended or not, by its records: named for its UID, or adopted by it.
+pub(super) async fn own(one: &Move, link: &Link, spec: &Spec) -> Result<Option<StoredRun>, LinkError> {
+    let uid = spec.run_id.as_str();
+    if let Some(run) = link.run(uid).await? {
+        return Ok(Some(run).filter(|run| run.owner == uid));
+    }
+    // Only an adopted run has another name. While it holds a unit it is found by that; ended, by the hint, which it must confirm.
+    let hint = one.status.as_ref().and_then(|status| status.run_id.as_deref()).filter(|run_id| *run_id != uid);
+    if let Some(hint) = hint
+        && let Some(run) = link.run(hint).await?
+        && run.owner == uid
+    {
+        return Ok(Some(run));
     }
     for subject in &spec.subjects {
         let Some(run_id) = link.run_of_unit(subject.log()).await? else { continue };
-        return held(one, link, context, spec, (subject.log(), &run_id)).await;
+        let run = link.run(&run_id).await?;
+        if run.as_ref().is_some_and(|run| run.owner == uid) {
+            return Ok(run);
+        }
     }
-    if one.metadata.deletion_timestamp.is_some() {
-        return Ok(Found::Nothing);
+    Ok(None)
+}
+
+/// A run for a Move that has none: adopted or begun, if its units are free.
+pub(super) async fn find(one: &Move, link: &Link, context: &Context, spec: &Spec) -> Result<Found, LinkError> {
+    for subject in &spec.subjects {
+        let Some(run_id) = link.run_of_unit(subject.log()).await? else { continue };
+        return held(one, link, context, spec, (subject.log(), &run_id)).await;
     }
     let record = Record::new(spec.clone(), cell_runtime::unix_ms());
     Ok(match link.begin(&one.name_any(), &record).await? {
@@ -43,7 +56,7 @@ pub(super) async fn find(one: &Move, link: &Link, context: &Context, spec: &Spec
     })
 }
 
-/// A unit is held by a run that is not this Move's by name: adopted if its own Move is gone and it asks for the same.
+/// A unit is held by a run that is not this Move's: adopted if the Move that drives it is gone and it asks for the same.
 async fn held(
     one: &Move,
     link: &Link,
@@ -51,23 +64,18 @@ async fn held(
     spec: &Spec,
     (unit, run_id): (&str, &str),
 ) -> Result<Found, LinkError> {
-    let deleting = one.metadata.deletion_timestamp.is_some();
     let Some(run) = link.run(run_id).await? else {
-        return Ok(if deleting { Found::Nothing } else { Found::Busy(busy(unit, run_id, None)) });
+        return Ok(Found::Busy(busy(unit, run_id, None)));
     };
-    let owner = context.stores.a_move(&context.settings.namespace, &run.move_name);
-    let owner_lives = owner.is_some_and(|owner| {
-        owner.uid().as_deref() == Some(run_id)
-            || owner.status.as_ref().and_then(|status| status.run_id.as_deref()) == Some(run_id)
-    });
-    if owner_lives && run.move_name != one.name_any() {
-        return Ok(if deleting { Found::Nothing } else { Found::Busy(busy(unit, run_id, Some(&run.move_name))) });
+    if context.stores.all_moves().iter().any(|other| other.uid().as_deref() == Some(&run.owner)) {
+        return Ok(Found::Busy(busy(unit, run_id, Some(&run.move_name))));
     }
-    if content_of(&run.record.spec) == content_of(spec) {
-        tracing::info!(name = one.name_any(), run_id, "adopting an unfinished run");
-        return Ok(Found::Run(Box::new(run)));
+    if content_of(&run.record.spec) != content_of(spec) {
+        return Ok(Found::Busy(other_content(&run, spec)));
     }
-    Ok(if deleting { Found::Nothing } else { Found::Busy(other_content(&run)) })
+    tracing::info!(name = one.name_any(), run_id, "adopting an unfinished run");
+    let adopted = link.adopt(&run, &one.name_any(), &spec.run_id).await?;
+    Ok(adopted.map_or(Found::Changed, |run| Found::Run(Box::new(run))))
 }
 
 fn busy(unit: &str, run_id: &str, name: Option<&str>) -> Standing {
@@ -76,12 +84,14 @@ fn busy(unit: &str, run_id: &str, name: Option<&str>) -> Standing {
     Standing::Reconciling(Reason::UnitBusy, message)
 }
 
-fn other_content(run: &StoredRun) -> Standing {
+/// Why an unfinished run is not this Move's to go on with: every field in which they differ.
+fn other_content(run: &StoredRun, asked: &Spec) -> Standing {
     let spec = &run.record.spec;
-    let units = spec.subjects.iter().map(|subject| subject.log()).collect::<Vec<_>>().join(", ");
     let message = format!(
-        "run {} ({units} from {} to {}, begun as Move {}) is unfinished and asks for something else; nothing is written. Create a Move with that content to finish it",
-        spec.run_id, spec.from, spec.to, run.move_name
+        "run {}, begun as Move {}, is unfinished and asks for something else: {}; this Move writes nothing until that run has ended (cellctl get moves), or make it anew with the run's content",
+        spec.run_id,
+        run.move_name,
+        differences(spec, asked).join("; ")
     );
     Standing::Stalled(Reason::StageUnknown, message)
 }

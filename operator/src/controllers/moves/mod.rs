@@ -1,20 +1,20 @@
 //! Reconciles a `Move`: finds or begins its run, drives the step machine, mirrors it in the status, and holds the deletion until the
-//! run has ended. The truth of a run is in etcd and in the heads.
+//! run has ended. The truth of a run is in etcd and in the heads: a status that says otherwise is overwritten, and lets nothing go.
 
 mod drive;
 mod find;
+pub mod orphans;
 mod spec;
 mod status;
 
 use std::time::Duration;
 
 use cell_crds::{Move, Reason};
-use kube::ResourceExt;
 
 use super::Outcome;
 use crate::apply::Finalizer;
 use crate::context::Context;
-use crate::directory::LinkError;
+use crate::directory::{Link, LinkError, StoredRun};
 use crate::error::ReconcileError;
 use crate::report::Standing;
 use find::Found;
@@ -27,9 +27,6 @@ const NOW_AND_THEN: Duration = Duration::from_secs(30);
 /// # Errors
 /// [`ReconcileError`], retried with back-off.
 pub async fn reconcile(one: &Move, context: &Context) -> Result<Outcome, ReconcileError> {
-    if is_finished(one) {
-        return finish(one, context).await;
-    }
     // observe (caches only), validate (pure)
     let spec = match spec::read(one, cell_runtime::unix_ms()) {
         Ok(spec) => spec,
@@ -39,45 +36,78 @@ pub async fn reconcile(one: &Move, context: &Context) -> Result<Outcome, Reconci
         }
     };
     let Some(fleet) = context.stores.fleet() else {
+        if is_finished(one) {
+            // Without a Fleet there is no etcd to ask, and no cell that a run could ask anything of.
+            return finish(one, context, None).await;
+        }
         let message = "no Fleet in this namespace: create one".to_owned();
         return wait(one, context, Standing::Reconciling(Reason::NoFleet, message)).await;
     };
-    if fleet.spec.paused {
-        let message = "Fleet.spec.paused is set: the run stops at its step until it is unset".to_owned();
-        return wait(one, context, Standing::Stalled(Reason::Paused, message)).await;
-    }
     let link = context.hub.link_to(&fleet.spec.etcd);
     // find the run (client required)
-    let found = match find::find(one, &link, context, &spec).await {
-        Ok(found) => found,
-        Err(LinkError::Malformed { key, message }) => {
-            let message = format!("{key}: {message}; nothing is written; run the operator version that began it");
-            return wait(one, context, Standing::Stalled(Reason::StageUnknown, message)).await;
-        }
-        Err(error) => return Err(error.into()),
+    let own = match find::own(one, &link, &spec).await {
+        Err(LinkError::Malformed { key, message }) => return unknown_stage(one, context, &key, &message).await,
+        found => found?,
     };
-    match found {
-        Found::Nothing => {
-            context.applier.finalizer(one, Finalizer::Released).await?;
-            Ok(Outcome::Settled)
+    match own {
+        Some(run) if run.record.outcome.is_some() => {
+            status::Reporter::new(one, context).finish(&run, one.metadata.generation).await?;
+            finish(one, context, Some((&link, run))).await
         }
-        Found::Busy(standing) => wait(one, context, standing).await,
-        Found::Run(run) => {
+        None if is_finished(one) => {
+            status::report_generation(one, context).await?;
+            finish(one, context, None).await
+        }
+        _ if fleet.spec.paused => {
+            let message = "Fleet.spec.paused is set: the run stops at its step until it is unset".to_owned();
+            wait(one, context, Standing::Stalled(Reason::Paused, message)).await
+        }
+        Some(run) => {
             context.applier.finalizer(one, Finalizer::Held).await?;
             // plan (pure), apply (client required), report (client required), step by step
-            drive::drive(one, context, &link, *run).await
+            drive::drive(one, context, &link, run).await
         }
+        None => begin(one, context, &link, &spec).await,
     }
+}
+
+/// The Move drives no run: it is given one, waits for its units, or goes.
+async fn begin(
+    one: &Move,
+    context: &Context,
+    link: &Link,
+    spec: &cell_plan::moves::Spec,
+) -> Result<Outcome, ReconcileError> {
+    if one.metadata.deletion_timestamp.is_some() {
+        context.applier.finalizer(one, Finalizer::Released).await?;
+        return Ok(Outcome::Settled);
+    }
+    // Held before there is anything to hold: no deletion comes between.
+    context.applier.finalizer(one, Finalizer::Held).await?;
+    match find::find(one, link, context, spec).await {
+        Err(LinkError::Malformed { key, message }) => unknown_stage(one, context, &key, &message).await,
+        Err(error) => Err(error.into()),
+        Ok(Found::Changed) => Ok(Outcome::Waiting(SOON)),
+        Ok(Found::Busy(standing)) => wait(one, context, standing).await,
+        Ok(Found::Run(run)) => drive::drive(one, context, link, *run).await,
+    }
+}
+
+async fn unknown_stage(one: &Move, context: &Context, key: &str, message: &str) -> Result<Outcome, ReconcileError> {
+    let message = format!("{key}: {message}; nothing is written; run the operator version that began it");
+    wait(one, context, Standing::Stalled(Reason::StageUnknown, message)).await
 }
 
 fn is_finished(one: &Move) -> bool {
     one.status.as_ref().is_some_and(|status| status.result.is_some())
 }
 
-/// The run has ended: the Move may go, at once if it is being deleted, else when its time is over.
-async fn finish(one: &Move, context: &Context) -> Result<Outcome, ReconcileError> {
+/// The run has ended: the Move may go, at once if it is being deleted, else when its time is over. Its record goes with it.
+async fn finish(one: &Move, context: &Context, run: Option<(&Link, StoredRun)>) -> Result<Outcome, ReconcileError> {
     if one.metadata.deletion_timestamp.is_some() {
-        forget(one, context).await?;
+        if let Some((link, run)) = run {
+            link.forget_run(&run).await?;
+        }
         context.applier.finalizer(one, Finalizer::Released).await?;
         return Ok(Outcome::Settled);
     }
@@ -92,20 +122,6 @@ async fn finish(one: &Move, context: &Context) -> Result<Outcome, ReconcileError
     }
     context.applier.delete(one).await?;
     Ok(Outcome::Settled)
-}
-
-/// Forgets the stored run of a Move that goes; an etcd that is away does not hold it up.
-async fn forget(one: &Move, context: &Context) -> Result<(), ReconcileError> {
-    let run_id = one.status.as_ref().and_then(|status| status.run_id.clone());
-    let (Some(link), Some(run_id)) = (context.link(), run_id) else { return Ok(()) };
-    match link.run(&run_id).await {
-        Ok(Some(run)) if run.record.outcome.is_some() => Ok(link.forget_run(&run).await?),
-        Ok(_) => Ok(()),
-        Err(error) => {
-            tracing::warn!(%error, name = one.name_any(), "the finished run's record stays in etcd");
-            Ok(())
-        }
-    }
 }
 
 async fn wait(one: &Move, context: &Context, standing: Standing) -> Result<Outcome, ReconcileError> {

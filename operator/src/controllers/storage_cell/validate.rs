@@ -14,12 +14,18 @@ pub(super) fn validate<'a>(
     if storage.metadata.deletion_timestamp.is_some() && !users.is_empty() && fleet.is_none() {
         return Err(referenced(users));
     }
-    if storage.spec.engine != Engine::Embedded {
-        let engine = format!("{:?}", storage.spec.engine).to_lowercase();
-        let message = format!(
-            "spec.engine {engine} is not supported by this version: use engine embedded; {engine} comes with storage migrations"
-        );
-        return Err(Standing::Stalled(Reason::EngineUnsupported, message));
+    let spec = &storage.spec;
+    if spec.engine != Engine::Embedded {
+        let missing = match (&spec.external, &spec.managed) {
+            (None, None) => Some("spec: engines scylla and cassandra take one of external and managed; set one"),
+            (Some(_), Some(_)) => Some("spec: external and managed exclude each other; unset one"),
+            (None, Some(_)) if spec.engine != Engine::Scylla => Some("spec.managed is only for engine scylla"),
+            _ if spec.keyspace.is_none() => Some("spec.keyspace is not set; name the keyspace of the tables"),
+            _ => None,
+        };
+        if let Some(missing) = missing {
+            return Err(Standing::Stalled(Reason::InvalidSpec, missing.into()));
+        }
     }
     let Some(fleet) = fleet else {
         let message = "no Fleet in this namespace: create one; the store registers in its etcd".to_owned();
@@ -34,7 +40,10 @@ pub(super) fn validate<'a>(
 
 /// It is being deleted and still used.
 pub(super) fn referenced(users: &[String]) -> Standing {
-    let message = format!("spec.storageCellRef of {} names it; delete those Cells first", users.join(", "));
+    let message = format!(
+        "{} refers to it: it serves on until those are deleted or finished, and then goes; a deletion cannot be taken back",
+        users.join(", ")
+    );
     Standing::Stalled(Reason::StillReferenced, message)
 }
 
@@ -44,13 +53,16 @@ mod tests {
     use crate::fixtures::{fleet, storage_cell};
 
     #[test]
-    fn an_engine_of_a_later_version_is_stalled_with_the_reason() {
+    fn a_database_that_is_not_described_is_stalled_with_the_reason() {
         let mut storage = storage_cell("main");
-        storage.spec.engine = Engine::Scylla;
-        let refused = validate(&storage, Some(&fleet()), &[]).unwrap_err();
-        assert!(
-            matches!(&refused, Standing::Stalled(Reason::EngineUnsupported, message) if message.contains("scylla"))
-        );
+        (storage.spec.engine, storage.spec.embedded) = (Engine::Cassandra, None);
+        let refused = |storage: &StorageCell| validate(storage, Some(&fleet()), &[]).unwrap_err().message().to_owned();
+        assert!(refused(&storage).contains("external"));
+        let external = serde_json::json!({"contactPoints": ["db:9042"]});
+        storage.spec.external = Some(serde_json::from_value(external).unwrap());
+        assert!(refused(&storage).contains("keyspace"));
+        storage.spec.keyspace = Some("cellplane".into());
+        assert!(validate(&storage, Some(&fleet()), &[]).is_ok());
     }
 
     #[test]

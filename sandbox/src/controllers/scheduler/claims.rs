@@ -82,7 +82,7 @@ pub fn look(
         if let Some(bound) = spec.volume_name.filter(|bound| !bound.is_empty()) {
             let Some(volume) = volume(&bound) else { return Err(ClaimTrouble::Lost(name)) };
             view.rule.only.extend(home(&volume).map(|host| VolumeHome { volume: bound, host }));
-        } else if spec.storage_class_name.as_deref() == Some(LOCAL_CLASS) {
+        } else if spec.storage_class_name.as_deref().unwrap_or(LOCAL_CLASS) == LOCAL_CLASS {
             view.rule.prefer = found.annotations().get(SELECTED_NODE).cloned().or(view.rule.prefer);
             view.unbound.push(found);
         } else {

@@ -60,6 +60,7 @@ impl Simulated {
             "pods" => feed(&world.pods, change),
             "statefulsets" => feed(&world.sets, change),
             "replicasets" => feed(&world.replica_sets, change),
+            "jobs" => feed(&world.jobs, change),
             "persistentvolumeclaims" => feed(&world.claims, change),
             _ => {}
         }
@@ -72,6 +73,7 @@ impl Simulated {
         list(&world.pods, self.server.all("pods"));
         list(&world.sets, self.server.all("statefulsets"));
         list(&world.replica_sets, self.server.all("replicasets"));
+        list(&world.jobs, self.server.all("jobs"));
         list(&world.claims, self.server.all("persistentvolumeclaims"));
     }
 }

@@ -62,9 +62,12 @@ fn claim_name(set: &StatefulSet, template: &str, ordinal: i32) -> String {
     format!("{template}-{}-{ordinal}", set.name_any())
 }
 
-/// The claims of one ordinal. They have no owner: they outlive the set.
+/// The claims of one ordinal. They outlive the set, unless its policy says that they go with it: then it owns them.
 pub fn claims(set: &StatefulSet, ordinal: i32) -> Vec<PersistentVolumeClaim> {
     let Some(spec) = set.spec.as_ref() else { return Vec::new() };
+    let retention = spec.persistent_volume_claim_retention_policy.as_ref();
+    let goes_along = retention.is_some_and(|policy| policy.when_deleted.as_deref() == Some("Delete"));
+    let owner = set.owner_ref(&()).filter(|_| goes_along);
     let selected = spec.selector.match_labels.clone().unwrap_or_default();
     spec.volume_claim_templates
         .iter()
@@ -78,6 +81,7 @@ pub fn claims(set: &StatefulSet, ordinal: i32) -> Vec<PersistentVolumeClaim> {
                     namespace: set.namespace(),
                     labels: Some(labels),
                     annotations: template.metadata.annotations.clone(),
+                    owner_references: owner.clone().map(|owner| vec![owner]),
                     ..ObjectMeta::default()
                 },
                 spec: template.spec.clone(),

@@ -1,5 +1,6 @@
 //! The StatefulSet controller's decision: which Pods and claims to make, which Pods to delete, what the status says. Pure. Pods and
-//! claims have names fixed by their ordinal, so a decision made twice can never make a surplus one. Claims are never deleted.
+//! claims have names fixed by their ordinal, so a decision made twice can never make a surplus one. Claims are never deleted
+//! here: with whenDeleted Delete they belong to the set and go with it by garbage collection.
 
 mod build;
 pub mod drive;
@@ -27,8 +28,10 @@ pub enum Refusal {
         "spec.updateStrategy.rollingUpdate.partition {0} is not supported by these controllers: remove it or use OnDelete"
     )]
     Partition(i32),
-    /// Claims are always retained here.
-    #[error("spec.persistentVolumeClaimRetentionPolicy Delete is not supported by these controllers: use Retain")]
+    /// Claims outlive a smaller number of replicas.
+    #[error(
+        "spec.persistentVolumeClaimRetentionPolicy.whenScaled Delete is not supported by these controllers: use Retain"
+    )]
     ClaimRetention,
     /// A strategy that does not exist.
     #[error("spec.updateStrategy.type {0} is unknown: use OnDelete or RollingUpdate")]
@@ -83,8 +86,7 @@ fn settings(set: &StatefulSet) -> Result<Settings, Refusal> {
         return Err(Refusal::Name);
     }
     let retention = spec.persistent_volume_claim_retention_policy.as_ref();
-    let deletes = |policy: &Option<String>| policy.as_deref() == Some("Delete");
-    if retention.is_some_and(|policy| deletes(&policy.when_deleted) || deletes(&policy.when_scaled)) {
+    if retention.is_some_and(|policy| policy.when_scaled.as_deref() == Some("Delete")) {
         return Err(Refusal::ClaimRetention);
     }
     let strategy = spec.update_strategy.as_ref();

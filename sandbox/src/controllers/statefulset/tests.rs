@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use k8s_openapi::api::apps::v1::StatefulSet;
+use k8s_openapi::api::apps::v1::{StatefulSet, StatefulSetPersistentVolumeClaimRetentionPolicy};
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use serde_json::json;
 
-use super::{Plan, Refusal, View, decide, revision_name};
+use super::{Plan, Refusal, View, build, decide, revision_name};
 
 fn set(replicas: i32, policy: &str, strategy: &str) -> StatefulSet {
     serde_json::from_value(json!({
@@ -32,7 +32,7 @@ fn set(replicas: i32, policy: &str, strategy: &str) -> StatefulSet {
 }
 
 fn pod(set: &StatefulSet, ordinal: i32, state: &str) -> Arc<Pod> {
-    let mut pod = super::build::pod(set, ordinal);
+    let mut pod = build::pod(set, ordinal);
     pod.metadata.uid = Some(format!("pod-{ordinal}"));
     let ready = if state == "ready" { "True" } else { "False" };
     let phase = if state == "failed" { "Failed" } else { "Running" };
@@ -64,6 +64,19 @@ fn parallel_makes_all_at_once_with_their_claims() {
     assert_eq!(claims, ["data-web-0", "data-web-1", "data-web-2"]);
     let volumes = plan.create[1].spec.as_ref().unwrap().volumes.as_ref().unwrap();
     assert_eq!(volumes[0].persistent_volume_claim.as_ref().unwrap().claim_name, "data-web-1");
+}
+
+#[test]
+fn a_claim_belongs_to_its_set_only_where_it_goes_with_it() {
+    let mut set = set(1, "Parallel", "OnDelete");
+    assert_eq!(build::claims(&set, 0)[0].metadata.owner_references, None);
+    let policy = StatefulSetPersistentVolumeClaimRetentionPolicy {
+        when_deleted: Some("Delete".into()),
+        when_scaled: Some("Retain".into()),
+    };
+    set.spec.as_mut().unwrap().persistent_volume_claim_retention_policy = Some(policy);
+    let owners = build::claims(&set, 0)[0].metadata.owner_references.clone().unwrap();
+    assert_eq!((owners[0].kind.as_str(), owners[0].uid.as_str()), ("StatefulSet", "set-uid"));
 }
 
 #[test]
@@ -140,7 +153,7 @@ fn on_delete_only_says_what_is_outdated() {
     assert!(deleted(&plan).is_empty());
     assert_eq!(plan.status.updated_replicas, Some(0));
     assert_eq!(plan.status.update_revision.as_deref(), Some(revision_name(&after).as_str()));
-    let renewed = super::build::pod(&after, 0);
+    let renewed = build::pod(&after, 0);
     assert_eq!(renewed.labels()["controller-revision-hash"], revision_name(&after));
 }
 

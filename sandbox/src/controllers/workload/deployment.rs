@@ -15,7 +15,8 @@ use crate::controllers::pods;
 
 /// The label that tells a Deployment's ReplicaSets apart.
 pub const HASH_LABEL: &str = "pod-template-hash";
-const REVISION: &str = "deployment.kubernetes.io/revision";
+/// The annotation that numbers revisions.
+pub const REVISION: &str = "deployment.kubernetes.io/revision";
 
 /// What to do for one Deployment now.
 #[derive(Debug, Default)]
@@ -26,6 +27,10 @@ pub struct Plan {
     pub scale: Vec<(Arc<ReplicaSet>, i32)>,
     /// Old, empty ReplicaSets beyond the history limit.
     pub delete: Vec<Arc<ReplicaSet>>,
+    /// The current ReplicaSet counts as the newest revision: one that came back does so anew.
+    pub revise: Option<(Arc<ReplicaSet>, i64)>,
+    /// The revision the Deployment is to carry.
+    pub revision: Option<i64>,
     /// The status to report.
     pub status: DeploymentStatus,
 }
@@ -47,6 +52,9 @@ pub fn decide(deployment: &Deployment, sets: &[Arc<ReplicaSet>], all: &[Arc<Pod>
     let mut plan = Plan { status: status(deployment, current.first(), &mine, now), ..Plan::default() };
     if deployment.metadata.deletion_timestamp.is_some() || spec.paused == Some(true) {
         return plan;
+    }
+    if let Some(current) = current.first() {
+        count_revision(&mut plan, deployment, current, &old);
     }
     let wanted = spec.replicas.unwrap_or(1).max(0);
     let recreate =
@@ -70,6 +78,16 @@ pub fn decide(deployment: &Deployment, sets: &[Arc<ReplicaSet>], all: &[Arc<Pod>
         plan.delete = empty.iter().take(empty.len().saturating_sub(keep)).map(|set| (*set).clone()).collect();
     }
     plan
+}
+
+fn count_revision(plan: &mut Plan, deployment: &Deployment, current: &Arc<ReplicaSet>, old: &[Arc<ReplicaSet>]) {
+    let newest = old.iter().map(|set| revision(set)).max().unwrap_or(0);
+    let own = revision(current);
+    if own <= newest {
+        plan.revise = Some((current.clone(), newest + 1));
+    } else if deployment.annotations().get(REVISION) != Some(&own.to_string()) {
+        plan.revision = Some(own);
+    }
 }
 
 fn plan_recreate(

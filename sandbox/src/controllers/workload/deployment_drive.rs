@@ -7,7 +7,7 @@ use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 use kube::runtime::events::EventType;
 use kube::{Api, ResourceExt};
 
-use super::deployment::{Plan, decide};
+use super::deployment::{Plan, REVISION, decide};
 use crate::controllers::act::{self, ActError};
 use crate::controllers::mirror::Seen;
 use crate::controllers::world::World;
@@ -82,8 +82,22 @@ async fn carry_out(
             memory.sets = Some(world.replica_sets.mark(version));
         }
     }
+    let deployments: Api<Deployment> = Api::namespaced(world.client.clone(), &namespace);
+    let carries =
+        |revision: i64| serde_json::json!({ "metadata": { "annotations": { REVISION: revision.to_string() } } });
+    if let Some((set, revision)) = &plan.revise {
+        // Resized just now, it has another version: then the next round does it.
+        if !plan.scale.iter().any(|(scaled, _)| scaled.metadata.uid == set.metadata.uid) {
+            let version = act::patch(&sets, set.as_ref(), carries(*revision), &world.writes).await?;
+            memory.sets = Some(world.replica_sets.mark(version));
+        }
+    }
+    if let Some(revision) = plan.revision {
+        let version = act::patch(&deployments, deployment.as_ref(), carries(revision), &world.writes).await?;
+        memory.deployment = Some(world.deployments.mark(version));
+        return Ok(());
+    }
     if deployment.status.as_ref() != Some(&plan.status) {
-        let deployments: Api<Deployment> = Api::namespaced(world.client.clone(), &namespace);
         let version = act::patch_status(&deployments, deployment.as_ref(), &plan.status, &world.writes).await?;
         memory.deployment = Some(world.deployments.mark(version));
     }

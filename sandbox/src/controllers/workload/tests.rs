@@ -132,3 +132,21 @@ fn an_unchanged_status_keeps_its_times() {
     settled.status = Some(first.clone());
     assert_eq!(deployment::decide(&settled, &[set], &[], 999).status, first);
 }
+
+#[test]
+fn a_template_that_comes_back_is_the_newest_revision_and_the_deployment_carries_it() {
+    let (first, second) = (deployment(1, json!({}), "a"), deployment(1, json!({}), "b"));
+    let one = made(&first, "one", 0, 0);
+    let two = deployment::decide(&second, std::slice::from_ref(&one), &[], 0).create.unwrap();
+    assert_eq!(deployment::revision(&two), 2);
+    let mut two = two;
+    two.metadata.uid = Some("two".into());
+    let sets = [one.clone(), Arc::new(two)];
+    let plan = deployment::decide(&second, &sets, &[], 0);
+    assert_eq!((plan.revise.is_none(), plan.revision), (true, Some(2)));
+    let plan = deployment::decide(&first, &sets, &[], 0);
+    assert_eq!(plan.revise.map(|(set, revision)| (set.uid().unwrap(), revision)), Some(("one".into(), 3)));
+    let mut settled = second;
+    settled.metadata.annotations = Some([(deployment::REVISION.to_owned(), "2".to_owned())].into());
+    assert_eq!(deployment::decide(&settled, &sets, &[], 0).revision, None);
+}

@@ -1,20 +1,19 @@
-//! How the parts of an object merge: by the schema for custom resources, by a table of known lists for built-in kinds.
+//! How the parts of an object merge: by the schema for custom resources, by what Kubernetes publishes for built-in kinds.
 
 use super::super::schema::{Additional, ListKind, Schema};
+use super::super::types::{self, Field, Type};
 
 /// The merge behaviour at one place of an object.
 #[derive(Debug, Clone, Copy)]
 pub enum Shape<'a> {
     /// A custom resource's schema node.
     Custom(&'a Schema),
-    /// A built-in kind: the field name and the name of the field above it.
+    /// A place in a built-in kind.
     BuiltIn {
-        /// Name of this field.
-        field: &'a str,
-        /// Name of the parent field.
-        above: &'a str,
-        /// Kind of the object, where a name alone does not decide.
-        kind: &'a str,
+        /// What is known of the field itself.
+        field: Option<&'static Field>,
+        /// The type of the object here, or of the items of the list here.
+        of: Option<&'static Type>,
     },
     /// Nothing known: maps merge, lists are replaced.
     Unknown,
@@ -22,8 +21,8 @@ pub enum Shape<'a> {
 
 impl<'a> Shape<'a> {
     /// The root of a built-in kind.
-    pub fn built_in(kind: &'a str) -> Self {
-        Self::BuiltIn { field: "", above: "", kind }
+    pub fn built_in(group: &str, kind: &str) -> Self {
+        Self::BuiltIn { field: None, of: types::of_kind(group, kind) }
     }
 
     /// The shape of a field.
@@ -32,10 +31,16 @@ impl<'a> Shape<'a> {
             // Metadata merges as in every kind, whatever the definition says about it.
             Self::Custom(schema) => match schema.field(name) {
                 Some(child) if name != "metadata" || !child.properties.is_empty() => Self::Custom(child),
-                _ if name == "metadata" => Self::BuiltIn { field: "metadata", above: "", kind: "" },
+                _ if name == "metadata" => Self::BuiltIn { field: None, of: types::named("meta.v1.ObjectMeta") },
                 _ => Self::Unknown,
             },
-            Self::BuiltIn { field, kind, .. } => Self::BuiltIn { field: name, above: field, kind },
+            Self::BuiltIn { field, of } => {
+                if let Some(values) = field.and_then(Field::values) {
+                    return Self::BuiltIn { field: None, of: Some(values) };
+                }
+                let field = of.and_then(|of| of.field(name));
+                Self::BuiltIn { field, of: field.and_then(Field::of) }
+            }
             Self::Unknown => Self::Unknown,
         }
     }
@@ -44,7 +49,8 @@ impl<'a> Shape<'a> {
     pub fn item(self) -> Self {
         match self {
             Self::Custom(schema) => schema.items.as_deref().map_or(Self::Unknown, Self::Custom),
-            other => other,
+            Self::BuiltIn { of, .. } => Self::BuiltIn { field: None, of },
+            Self::Unknown => Self::Unknown,
         }
     }
 
@@ -52,7 +58,11 @@ impl<'a> Shape<'a> {
     pub fn list_kind(self) -> ListKind {
         match self {
             Self::Custom(schema) => schema.list.clone(),
-            Self::BuiltIn { field, above, kind } => known_list(field, above, kind),
+            Self::BuiltIn { field, .. } => match field.map(|field| (field.list.as_deref(), field)) {
+                Some((Some("map"), field)) => ListKind::Map(field.keys.clone()),
+                Some((Some("set"), _)) => ListKind::Set,
+                _ => ListKind::Atomic,
+            },
             Self::Unknown => ListKind::Atomic,
         }
     }
@@ -67,7 +77,7 @@ impl<'a> Shape<'a> {
                         && matches!(schema.additional, Additional::None)
                         && schema.kind.is_none())
             }
-            Self::BuiltIn { field, .. } => known_atomic_map(field),
+            Self::BuiltIn { field, of } => field.is_some_and(Field::is_atomic_map) || of.is_some_and(Type::is_atomic),
             Self::Unknown => false,
         }
     }
@@ -76,56 +86,8 @@ impl<'a> Shape<'a> {
     pub fn key_default(self, key: &str) -> Option<serde_json::Value> {
         match self {
             Self::Custom(schema) => schema.items.as_deref()?.properties.get(key)?.default.clone(),
-            Self::BuiltIn { field: "ports", .. } if key == "protocol" => Some("TCP".into()),
-            _ => None,
+            Self::BuiltIn { of, .. } => of?.field(key)?.default.clone(),
+            Self::Unknown => None,
         }
     }
-}
-
-fn keys(names: &[&str]) -> ListKind {
-    ListKind::Map(names.iter().map(|n| (*n).to_owned()).collect())
-}
-
-fn known_list(field: &str, above: &str, kind: &str) -> ListKind {
-    match (field, above) {
-        ("finalizers", _) => ListKind::Set,
-        ("ownerReferences", _) => keys(&["uid"]),
-        (
-            "containers"
-            | "initContainers"
-            | "ephemeralContainers"
-            | "env"
-            | "volumes"
-            | "imagePullSecrets"
-            | "secrets",
-            _,
-        ) => keys(&["name"]),
-        ("volumeMounts", _) => keys(&["mountPath"]),
-        ("volumeDevices", _) => keys(&["devicePath"]),
-        ("ports", "spec") if kind == "Service" => keys(&["port", "protocol"]),
-        ("ports", "containers" | "initContainers" | "ephemeralContainers") => keys(&["containerPort", "protocol"]),
-        ("conditions", "status") => keys(&["type"]),
-        ("addresses", "status") if kind == "Node" => keys(&["type"]),
-        ("hostAliases" | "podIPs" | "hostIPs", _) => keys(&["ip"]),
-        ("topologySpreadConstraints", _) => keys(&["topologyKey", "whenUnsatisfiable"]),
-        ("resourceClaims" | "schedulingGates", _) => keys(&["name"]),
-        _ => ListKind::Atomic,
-    }
-}
-
-fn known_atomic_map(field: &str) -> bool {
-    matches!(
-        field,
-        "selector"
-            | "nodeSelector"
-            | "labelSelector"
-            | "fieldRef"
-            | "resourceFieldRef"
-            | "configMapKeyRef"
-            | "secretKeyRef"
-            | "secretRef"
-            | "configMapRef"
-            | "involvedObject"
-            | "regarding"
-    )
 }

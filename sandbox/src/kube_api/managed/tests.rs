@@ -160,7 +160,7 @@ fn removal_by_an_update_frees_the_field_for_everyone() {
 
 #[test]
 fn built_in_lists_merge_by_their_known_keys() {
-    let shape = Shape::built_in("StatefulSet");
+    let shape = Shape::built_in("apps", "StatefulSet");
     let pod = |containers: Value| {
         json!({"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "w"},
         "spec": {"template": {"spec": {"containers": containers}}}})

@@ -52,8 +52,25 @@ pub fn track_update(live: Option<&Value>, new: &mut Value, writer: Writer, shape
 fn empty(new: &Value, shape: Shape) -> Value {
     let mut out = serde_json::json!({"apiVersion": new["apiVersion"], "kind": new["kind"], "metadata": {}});
     if matches!(shape, Shape::BuiltIn { .. }) {
-        out["spec"] = serde_json::json!({});
+        out["spec"] = begun(&new["spec"]);
         out["status"] = serde_json::json!({});
+    }
+    out
+}
+
+/// The parts of a spec that are there from the start, and therefore have no owner of their own.
+fn begun(spec: &Value) -> Value {
+    let mut out = serde_json::json!({});
+    for part in ["strategy", "updateStrategy"] {
+        if spec[part].is_object() {
+            out[part] = serde_json::json!({});
+        }
+    }
+    if spec["containers"].is_array() {
+        out["containers"] = serde_json::json!([]);
+    }
+    if spec["template"].is_object() {
+        out["template"] = serde_json::json!({"metadata": {}, "spec": begun(&spec["template"]["spec"])});
     }
     out
 }

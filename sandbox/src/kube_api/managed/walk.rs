@@ -78,8 +78,8 @@ pub fn duplicate_item(value: &Value, shape: Shape) -> Option<Vec<Step>> {
     }
 }
 
-/// Every path that comes into being with a value: what it sets, and every map and list on the way.
-fn added(value: &Value, shape: Shape) -> FieldSet {
+/// Every path that comes into being or goes with a value: what it sets, and every map and list on the way.
+fn every_path(value: &Value, shape: Shape) -> FieldSet {
     let mut set = fields_of(value, shape);
     own_all(&mut set);
     set
@@ -116,11 +116,10 @@ pub fn compare(old: Option<&Value>, new: Option<&Value>, shape: Shape) -> Differ
             compare_lists(old, new, shape, &mut difference);
         }
         (None, Some(new)) => {
-            difference.written = added(new, shape);
+            difference.written = every_path(new, shape);
         }
         (Some(old), None) => {
-            difference.removed = fields_of(old, shape);
-            difference.removed.member = true;
+            difference.removed = every_path(old, shape);
         }
         (Some(_), Some(_)) => difference.written.member = true,
     }

@@ -35,7 +35,9 @@ fn columns(resource: &Resource) -> &'static [&'static str] {
             &["Name", "Desired", "Current", "Ready", "Age", "+Containers", "+Images", "+Selector"]
         }
         ("apps", "ControllerRevision") => &["Name", "Controller", "Revision", "Age"],
-        ("batch", "Job") => &["Name", "Status", "Completions", "Age"],
+        ("batch", "Job") => {
+            &["Name", "Status", "Completions", "Duration", "Age", "+Containers", "+Images", "+Selector"]
+        }
         ("coordination.k8s.io", "Lease") => &["Name", "Holder", "Age"],
         ("discovery.k8s.io", "EndpointSlice") => &["Name", "AddressType", "Ports", "Endpoints", "Age"],
         ("policy", "PodDisruptionBudget") => {
@@ -89,6 +91,7 @@ fn cell(resource: &Resource, object: &Value, column: &str, now: Timestamp) -> Va
             ("" | "events.k8s.io", "Event") => event(object, column, now),
             ("", "PersistentVolume" | "PersistentVolumeClaim") => volume(object, column),
             ("apps", "StatefulSet" | "Deployment" | "ReplicaSet") => workload(object, column),
+            ("batch", "Job") => super::jobs::cell(object, column, now).unwrap_or_else(|| workload(object, column)),
             _ => other(object, column),
         },
     }
@@ -287,23 +290,6 @@ fn other(object: &Value, column: &str) -> Value {
     };
     match column {
         "Status" if at(object, &["status", "phase"]).is_some() => text(object, &["status", "phase"]).into(),
-        "Status" => {
-            let done = |kind: &str| {
-                list(object, &["status", "conditions"])
-                    .iter()
-                    .any(|c| text(c, &["type"]) == kind && text(c, &["status"]) == "True")
-            };
-            if done("Complete") {
-                "Complete".into()
-            } else if done("Failed") {
-                "Failed".into()
-            } else {
-                "Running".into()
-            }
-        }
-        "Completions" => {
-            format!("{}/{}", number(object, &["status", "succeeded"]), number(object, &["spec", "completions"])).into()
-        }
         "Type" => text(object, &["type"]).into(),
         "Data" => {
             let count =

@@ -2,6 +2,7 @@
 
 pub mod built_in;
 pub mod cells;
+mod jobs;
 
 use std::sync::Arc;
 

@@ -91,7 +91,7 @@ pub enum Deleted {
 
 /// Deletes the object the call names.
 pub async fn delete(call: &Call<'_>, options: &Options) -> Result<Reply, Refusal> {
-    match remove(call, &call.target.name, options).await? {
+    match remove(call, &call.target.name, &by_default(call, options)).await? {
         Deleted::Marked(object) => Ok(Reply::ok(object)),
         Deleted::Gone(object) if call.resource.is("", "pods") => Ok(Reply::ok(object)),
         Deleted::Gone(object) => Ok(Reply::Plain {
@@ -102,12 +102,22 @@ pub async fn delete(call: &Call<'_>, options: &Options) -> Result<Reply, Refusal
     }
 }
 
+/// What a client that says nothing means: Jobs leave their Pods behind, as they always did in this version of their API.
+fn by_default(call: &Call<'_>, options: &Options) -> Options {
+    let mut options = options.clone();
+    if call.resource.is("batch", "jobs") {
+        options.propagation.get_or_insert(Propagation::Orphan);
+    }
+    options
+}
+
 /// Deletes everything selected; answers what it found.
 pub async fn delete_collection(call: &Call<'_>, options: &Options) -> Result<Reply, Refusal> {
     let found = everything(call, &selector(call)?).await?;
     let mut items = Vec::new();
+    let options = by_default(call, options);
     for chunk in found.items.chunks(AT_ONCE) {
-        let removals = chunk.iter().map(|stored| remove_listed(call, stored, options));
+        let removals = chunk.iter().map(|stored| remove_listed(call, stored, &options));
         for done in futures::future::join_all(removals).await {
             items.extend(done?);
         }

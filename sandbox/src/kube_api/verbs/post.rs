@@ -1,4 +1,4 @@
-//! POST, PUT and the two plain kinds of PATCH.
+//! POST, PUT and the kinds of PATCH that are not server-side apply.
 
 use serde_json::Value;
 
@@ -6,7 +6,7 @@ use super::Reply;
 use crate::kube_api::api::Call;
 use crate::kube_api::status::Refusal;
 use crate::kube_api::write::{self, Edited};
-use crate::kube_api::{object, patch};
+use crate::kube_api::{object, patch, strategic, types};
 
 /// Makes an object.
 pub async fn create(call: &Call<'_>, object: Value) -> Result<Reply, Refusal> {
@@ -42,6 +42,13 @@ pub async fn merge_patch(call: &Call<'_>, sent: Value) -> Result<Reply, Refusal>
         patch::merge(&mut object, &sent);
         Ok(Edited { object, tracked: false })
     };
+    write::change(call, &call.target.name, edit).await.map(Reply::written)
+}
+
+/// Applies a strategic merge patch.
+pub async fn strategic_patch(call: &Call<'_>, sent: Value) -> Result<Reply, Refusal> {
+    let of = types::of_kind(&call.resource.stored_as.0, &call.resource.kind);
+    let edit = |current: &Value| Ok(Edited { object: strategic::apply(current, &sent, of)?, tracked: false });
     write::change(call, &call.target.name, edit).await.map(Reply::written)
 }
 

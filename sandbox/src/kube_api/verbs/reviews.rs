@@ -20,6 +20,12 @@ pub fn review(api: &Api, group: &str, plural: &str, sent: &Value, user: &User) -
             let status = json!({"allowed": true, "reason": reason});
             Some(Ok(answer(sent, "authorization.k8s.io/v1", "SelfSubjectAccessReview", status)))
         }
+        ("authorization.k8s.io", "selfsubjectrulesreviews") => {
+            let everything = json!({"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]});
+            let paths = json!({"verbs": ["*"], "nonResourceURLs": ["*"]});
+            let status = json!({"resourceRules": [everything], "nonResourceRules": [paths], "incomplete": false});
+            Some(Ok(answer(sent, "authorization.k8s.io/v1", "SelfSubjectRulesReview", status)))
+        }
         ("authorization.k8s.io", "subjectaccessreviews") => Some(access_review(sent, "SubjectAccessReview")),
         ("authorization.k8s.io", "localsubjectaccessreviews") => Some(access_review(sent, "LocalSubjectAccessReview")),
         _ => None,

@@ -68,19 +68,24 @@ impl PodMachine {
         self.deleting() && !self.containers.iter().any(Container::alive) && !self.preparing
     }
 
-    /// True when every init container succeeded.
+    /// True when every init container succeeded, or, if it stays beside the main ones, has begun.
     pub fn initialized(&self) -> bool {
-        self.containers
-            .iter()
-            .filter(|container| container.plan.init)
-            .all(|container| matches!(&container.state, State::Ended(exit) if exit.succeeded()))
+        self.containers.iter().filter(|container| container.plan.init).all(is_past)
+    }
+
+    /// True when no main container runs or will run again.
+    fn main_over(&self) -> bool {
+        self.initialized()
+            && self.containers.iter().filter(|container| !container.plan.init).all(|one| self.final_exit(one).is_some())
     }
 
     /// Pending, Running, Succeeded or Failed.
     pub fn phase(&self) -> &'static str {
         let init_failed = self.plan.restart == RestartPolicy::Never
             && self.containers.iter().any(|container| {
-                container.plan.init && matches!(&container.state, State::Ended(exit) if !exit.succeeded())
+                container.plan.init
+                    && !container.plan.sidecar
+                    && matches!(&container.state, State::Ended(exit) if !exit.succeeded())
             });
         if init_failed {
             return "Failed";
@@ -93,7 +98,8 @@ impl PodMachine {
             return "Pending";
         }
         let ends: Vec<_> = main.iter().filter_map(|container| self.final_exit(container)).collect();
-        if ends.len() < main.len() {
+        let sidecars = self.containers.iter().any(|container| container.plan.sidecar && container.alive());
+        if ends.len() < main.len() || sidecars {
             "Running"
         } else if ends.iter().all(|exit| exit.succeeded()) {
             "Succeeded"
@@ -110,6 +116,9 @@ impl PodMachine {
     }
 
     fn restarts(&self, container: &Container, exit: &Exit) -> bool {
+        if container.plan.sidecar {
+            return !self.main_over();
+        }
         match (container.plan.init, self.plan.restart) {
             (true, RestartPolicy::Never) | (false, RestartPolicy::Never) => false,
             (true, _) | (false, RestartPolicy::OnFailure) => !exit.succeeded(),
@@ -259,6 +268,9 @@ impl PodMachine {
         } else {
             self.start_due(now, &mut commands);
         }
+        if self.deleting.is_none() && self.main_over() {
+            self.stop_sidecars(now, &mut commands);
+        }
         self.kill_due(now, &mut commands);
         if self.deleting.is_none() {
             for index in 0..self.containers.len() {
@@ -271,11 +283,24 @@ impl PodMachine {
         commands
     }
 
-    /// True when it is this container's turn: init containers one by one, then the main ones together.
+    /// The main containers are over: what stayed beside them ends.
+    fn stop_sidecars(&mut self, now: Now, commands: &mut Vec<Command>) {
+        let grace_ms = self.plan.grace_ms;
+        for index in (0..self.containers.len()).rev() {
+            if self.containers.get(index).is_some_and(|container| container.plan.sidecar) {
+                self.stop(index, grace_ms, None, now, commands);
+            }
+        }
+    }
+
+    /// True when it is this container's turn: init containers one by one, then the main ones together. One that stays beside them and
+    /// ended has its turn at once.
     fn turn(&self, index: usize) -> bool {
-        let first_init = self.containers.iter().position(|container| {
-            container.plan.init && !matches!(&container.state, State::Ended(exit) if exit.succeeded())
-        });
+        let again = |container: &Container| container.plan.sidecar && is_past(container);
+        if self.containers.get(index).is_some_and(again) {
+            return !self.main_over();
+        }
+        let first_init = self.containers.iter().position(|container| container.plan.init && !is_past(container));
         let init = self.containers.get(index).is_some_and(|container| container.plan.init);
         first_init.map_or(!init, |first| first == index)
     }
@@ -317,5 +342,13 @@ impl PodMachine {
             _ => None,
         });
         each.chain(prepare).min()
+    }
+}
+
+/// Whether an init container no longer holds back what comes after it.
+fn is_past(container: &Container) -> bool {
+    match &container.state {
+        State::Ended(exit) if !container.plan.sidecar => exit.succeeded(),
+        _ => container.plan.sidecar && (container.started || container.last.is_some()),
     }
 }

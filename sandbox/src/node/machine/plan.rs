@@ -22,6 +22,8 @@ pub struct ContainerPlan {
     pub name: String,
     /// Runs to its end before the main ones.
     pub init: bool,
+    /// An init container that is to run as long as the main ones.
+    pub sidecar: bool,
     /// Probes by kind.
     pub probes: Vec<(ProbeKind, ProbeSettings)>,
 }
@@ -57,6 +59,7 @@ impl PodPlan {
 }
 
 fn plan(container: &Container, init: bool) -> ContainerPlan {
+    let sidecar = init && container.restart_policy.as_deref() == Some("Always");
     let probes = [
         (ProbeKind::Startup, &container.startup_probe),
         (ProbeKind::Readiness, &container.readiness_probe),
@@ -64,7 +67,7 @@ fn plan(container: &Container, init: bool) -> ContainerPlan {
     ];
     let probes = probes
         .into_iter()
-        .filter(|_| !init)
+        .filter(|_| !init || sidecar)
         .filter_map(|(kind, probe)| probe.as_ref().map(|probe| (kind, ProbeSettings::of(probe, kind))));
-    ContainerPlan { name: container.name.clone(), init, probes: probes.collect() }
+    ContainerPlan { name: container.name.clone(), init, sidecar, probes: probes.collect() }
 }

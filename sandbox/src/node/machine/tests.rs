@@ -252,6 +252,36 @@ fn an_unknown_image_waits_with_its_reason_and_is_tried_again() {
     assert!(matches!(orders(machine.advance(at(6)))[..], [Command::Start { attempt: 0, .. }]));
 }
 
+#[test]
+fn a_sidecar_starts_first_stays_beside_the_main_one_and_ends_after_it() {
+    let mut machine = machine(json!({
+        "restartPolicy": "Never",
+        "initContainers": [{ "name": "side", "restartPolicy": "Always" }, { "name": "once" }],
+        "containers": [{ "name": "a" }],
+    }));
+    machine.advance(at(0));
+    let start = |index| Command::Start { index, attempt: 0, backoff: Backoff::default() };
+    assert_eq!(orders(machine.handle(Input::Prepared, at(0))), [start(0)]);
+    assert_eq!(started(&mut machine, 0, at(0)), [start(1)], "it need not end for the next one to begin");
+    started(&mut machine, 1, at(0));
+    let next = machine.handle(Input::Exited { index: 1, attempt: 0, exit: exit(0) }, at(1));
+    assert_eq!(orders(next), [start(2)]);
+    started(&mut machine, 2, at(1));
+    assert_eq!((machine.phase(), machine.initialized()), ("Running", true));
+    let again = machine.handle(Input::Exited { index: 0, attempt: 0, exit: exit(1) }, at(2));
+    assert!(
+        matches!(orders(again)[..], [Command::Start { index: 0, attempt: 1, .. }]),
+        "it is started again whatever the policy"
+    );
+    started(&mut machine, 0, at(2));
+    let stop = machine.handle(Input::Exited { index: 2, attempt: 0, exit: exit(0) }, at(3));
+    assert_eq!(orders(stop), [Command::Stop { index: 0, grace_ms: 30_000 }]);
+    assert_eq!(machine.phase(), "Running", "not over while it ends");
+    assert_eq!(orders(machine.handle(Input::Exited { index: 0, attempt: 1, exit: exit(143) }, at(4))), []);
+    assert_eq!(machine.phase(), "Succeeded");
+    assert_eq!(machine.next_ms(), None);
+}
+
 proptest::proptest! {
     #[test]
     fn whatever_happens_a_deleted_pod_whose_processes_end_is_gone(seed in proptest::collection::vec((0_u8..6, 0_usize..3), 1..60)) {

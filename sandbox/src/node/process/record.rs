@@ -35,6 +35,9 @@ pub struct RunSpec {
     pub env: Vec<(String, String)>,
     /// Its working directory.
     pub directory: PathBuf,
+    /// Where it may leave a message about its end. Containers of a Pod share the folder, so two should name two files.
+    #[serde(default)]
+    pub message: Option<PathBuf>,
     /// Its log file.
     pub log: PathBuf,
     /// Rotate the log at this size, in bytes.
@@ -80,6 +83,9 @@ pub struct RunExit {
     pub signal: Option<i32>,
     /// Why it never started.
     pub start_error: Option<String>,
+    /// What it left for people, cut short.
+    #[serde(default)]
+    pub message: Option<String>,
     /// Unix milliseconds of the start.
     pub started_ms: i64,
     /// Unix milliseconds of the end.
@@ -250,7 +256,7 @@ mod tests {
         assert_eq!(folder.find("u"), Found::Beginning);
         assert!(folder.take_lock().is_err(), "one keeper at a time");
         drop(lock);
-        let exit = RunExit { code: 3, signal: None, start_error: None, started_ms: 1, finished_ms: 2 };
+        let exit = RunExit { code: 3, signal: None, start_error: None, message: None, started_ms: 1, finished_ms: 2 };
         folder.write("exit.json", &exit).unwrap();
         assert_eq!(folder.find("u"), Found::Ended(exit));
     }

@@ -31,6 +31,8 @@ pub enum ShimError {
     Write(&'static str, io::Error),
 }
 
+/// Bytes of a message that are kept, as in Kubernetes.
+const MOST_MESSAGE: u64 = 4096;
 /// Output left in the pipes when the process ended is read for at most this long.
 const DRAIN: Duration = Duration::from_secs(2);
 
@@ -54,6 +56,7 @@ pub fn run(folder: &Path) -> Result<(), ShimError> {
                 code: 128,
                 signal: None,
                 start_error: Some(format!("{}: {error}", spec.program.display())),
+                message: None,
                 started_ms,
                 finished_ms: started_ms,
             };
@@ -80,7 +83,7 @@ pub fn run(folder: &Path) -> Result<(), ShimError> {
     let status = child.wait();
     kill_leftovers(me);
     drain(&copied);
-    let exit = describe(status, started_ms);
+    let exit = RunExit { message: message_of(&spec), ..describe(status, started_ms) };
     folder.write("exit.json", &exit).map_err(|error| ShimError::Write("exit.json", error))?;
     recorded.map_err(|error| ShimError::Write("record.json", error))
 }
@@ -94,6 +97,11 @@ fn hold_pipe(folder: &RunFolder) -> Option<fs::File> {
 
 fn spawn(spec: &RunSpec) -> io::Result<Child> {
     fs::create_dir_all(&spec.directory)?;
+    if let Some(parent) = spec.message.as_deref().and_then(Path::parent) {
+        fs::create_dir_all(parent)?;
+    }
+    // What an earlier run left says nothing of this one.
+    let _ = spec.message.as_ref().map(fs::remove_file);
     Command::new(&spec.program)
         .args(&spec.args)
         .env_clear()
@@ -104,6 +112,14 @@ fn spawn(spec: &RunSpec) -> io::Result<Child> {
         .stderr(Stdio::piped())
         .process_group(0)
         .spawn()
+}
+
+/// What the run left for people; none when it left nothing.
+fn message_of(spec: &RunSpec) -> Option<String> {
+    let mut left = Vec::new();
+    fs::File::open(spec.message.as_ref()?).ok()?.take(MOST_MESSAGE).read_to_end(&mut left).ok()?;
+    let text = String::from_utf8_lossy(&left).into_owned();
+    (!text.trim().is_empty()).then_some(text)
 }
 
 struct Copied {
@@ -212,5 +228,5 @@ fn describe(status: io::Result<ExitStatus>, started_ms: i64) -> RunExit {
         }
         Err(_) => (255, None),
     };
-    RunExit { code, signal, start_error: None, started_ms, finished_ms }
+    RunExit { code, signal, start_error: None, message: None, started_ms, finished_ms }
 }

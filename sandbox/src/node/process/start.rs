@@ -136,7 +136,7 @@ pub fn exit_of(exit: &RunExit) -> Exit {
         code: exit.code,
         signal: exit.signal,
         reason,
-        message: exit.start_error.clone(),
+        message: exit.start_error.clone().or_else(|| exit.message.clone()),
         started_ms: exit.started_ms,
         finished_ms: exit.finished_ms,
     }

@@ -123,7 +123,6 @@ pub fn write_files(volume: &Path, files: &Files) -> Result<bool, PlaceError> {
         return Ok(false);
     }
     fs::create_dir_all(volume).map_err(failed)?;
-    let before = fs::read_link(&data).ok();
     let stamp = (0..u32::MAX)
         .map(|number| format!("..{number}"))
         .find(|name| !volume.join(name).exists())
@@ -142,10 +141,20 @@ pub fn write_files(volume: &Path, files: &Files) -> Result<bool, PlaceError> {
     let _ = fs::remove_file(&swap);
     symlink(&stamp, &swap).and_then(|()| fs::rename(&swap, &data)).map_err(failed)?;
     link_names(volume, files).map_err(failed)?;
-    if let Some(before) = before {
-        let _ = fs::remove_dir_all(volume.join(before));
-    }
+    remove_old(volume, Path::new(&stamp));
     Ok(true)
+}
+
+/// Folders of content that is no longer shown, also those an agent that was killed left half made.
+fn remove_old(volume: &Path, shown: &Path) {
+    for entry in fs::read_dir(volume).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let numbered =
+            name.to_str().and_then(|name| name.strip_prefix("..")).is_some_and(|rest| rest.parse::<u32>().is_ok());
+        if numbered && Path::new(&name) != shown {
+            let _ = fs::remove_dir_all(entry.path());
+        }
+    }
 }
 
 /// The names people see are links through `..data`, one per first path component.

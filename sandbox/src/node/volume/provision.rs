@@ -34,7 +34,7 @@ pub fn plan(node: &str, claims: &[Arc<PersistentVolumeClaim>], volumes: &[Arc<Pe
     let make = claims.iter().filter(|claim| {
         let spec = claim.spec.clone().unwrap_or_default();
         let name = volume_name(claim);
-        spec.storage_class_name.as_deref() == Some(LOCAL_CLASS)
+        spec.storage_class_name.as_deref().unwrap_or(LOCAL_CLASS) == LOCAL_CLASS
             && spec.volume_name.is_none_or(|bound| bound.is_empty())
             && claim.metadata.deletion_timestamp.is_none()
             && claim.annotations().get(SELECTED_NODE).is_some_and(|chosen| chosen == node)

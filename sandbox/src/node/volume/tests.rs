@@ -89,6 +89,18 @@ fn content_is_replaced_whole_and_left_alone_when_unchanged() {
     assert!(!volume.join("sub").exists() && !volume.join(before).exists(), "nothing old is left");
 }
 
+#[test]
+fn what_a_killed_agent_left_half_made_is_neither_shown_nor_kept() {
+    let root = tempfile::tempdir().unwrap();
+    let volume = root.path().join("v");
+    fs::create_dir_all(volume.join("..0")).unwrap();
+    fs::write(volume.join("..0/a"), "half").unwrap();
+    std::os::unix::fs::symlink("..0", volume.join("..data_new")).unwrap();
+    assert!(write_files(&volume, &content(&[("a", "whole")])).unwrap());
+    assert_eq!(fs::read_to_string(volume.join("a")).unwrap(), "whole");
+    assert!(!volume.join("..0").exists());
+}
+
 fn pod_with_mounts(mounts: serde_json::Value) -> Pod {
     let body = json!({ "spec": {
         "volumes": [{ "name": "data", "emptyDir": {} }, { "name": "other", "emptyDir": {} }],

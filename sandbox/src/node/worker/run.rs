@@ -81,6 +81,8 @@ impl Setting {
         let path = resolved.env.get("PATH").cloned().unwrap_or_default();
         let program = program_of(program, &resolved.command, &folder, &path)
             .map_err(|error| ("CreateContainerError", error.to_string()))?;
+        let message = container.termination_message_path.as_deref().unwrap_or("/dev/termination-log");
+        let message = place::relative(message).map(|path| folder.join(path));
         let directory = match container.working_dir.as_deref().and_then(place::relative) {
             Some(path) => folder.join(path),
             None => folder,
@@ -95,6 +97,7 @@ impl Setting {
             args: resolved.command.iter().skip(1).chain(&resolved.args).cloned().collect(),
             env: resolved.env.into_iter().collect(),
             directory,
+            message,
             log: log_path(&settings.state, &self.uid, &container.name, attempt),
             log_bytes: settings.log_bytes,
             log_files: settings.log_files,

@@ -196,6 +196,15 @@ impl Mvcc {
         self.read(range, self.visible, self.visible)
     }
 
+    /// The newest live version of every key readers see, with its place within its revision.
+    pub(crate) fn live(&self) -> Vec<(u32, Arc<KeyValue>)> {
+        let newest = self.keys.values().filter_map(|versions| live_at(versions, self.visible).zip(Some(versions)));
+        let place = |kv: &Arc<KeyValue>, versions: &[Version]| {
+            versions.iter().find(|version| Arc::ptr_eq(&version.kv, kv)).map_or(0, |version| version.sub)
+        };
+        newest.map(|(kv, versions)| (place(kv, versions), Arc::clone(kv))).collect()
+    }
+
     /// The published history from `from` on.
     pub(crate) fn history(&self, from: i64) -> impl Iterator<Item = &Arc<Revision>> {
         self.history.range(from..).map(|(_, revision)| revision)

@@ -1,5 +1,6 @@
 //! Tests of the whole store on a real directory.
 
+mod backup;
 mod disk;
 mod kill;
 mod service;

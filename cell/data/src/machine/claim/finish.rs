@@ -5,15 +5,18 @@ use std::collections::VecDeque;
 use cell_proto::unit::Unit;
 use cell_proto::v1::change::Kind;
 use cell_proto::v1::{Entry, Merge, Reason, Refusal, SegmentReply, Statics, StoredEntry};
-use cell_store::StoreError;
 use cell_store::engine::SMALL_BODY;
+use cell_store::{Reply, StoreError};
 use prost::Message as _;
 
-use super::{Claim, ClaimStep, Next};
-use crate::machine::owner::{Job, Owner};
+use super::{Claim, ClaimStep, Next, head_of, value_of};
+use crate::machine::owner::{Job, Owner, same_claim, segment_of};
+use crate::machine::places::{Locator, Search};
 use crate::machine::types::{Effect, Inheritance};
-use crate::machine::walk::Walk;
+use crate::machine::walk::{Step, Walk};
 use crate::machine::{LogMachine, State};
+
+type Answer = Option<Result<Reply, StoreError>>;
 
 /// The merge an entry holds. Its body is small enough never to be left out.
 fn merge_of(stored: &StoredEntry) -> Option<Merge> {
@@ -50,10 +53,41 @@ impl LogMachine {
         match (claim.others.pop_front(), claim.own.take()) {
             (Some((log, up_to)), own) => {
                 claim.own = own;
-                Next::Step(ClaimStep::Other(log, up_to))
+                Next::Step(ClaimStep::FindOther { locator: self.locator(&log), log, up_to })
             }
             (None, Some(walk)) => Next::Step(ClaimStep::Open { walk, doubted: false }),
             (None, None) => Next::Step(ClaimStep::Cursors),
+        }
+    }
+
+    /// The other log is read where it is served (rule 14), as its own claimant would.
+    pub(super) fn other_searched(&self, mut locator: Locator, log: String, up_to: u64, answer: Answer) -> Next {
+        let Ok(head) = head_of(answer) else { return Next::Pause(ClaimStep::FindOther { locator, log, up_to }) };
+        match locator.answered(head) {
+            Search::Go => Next::Step(ClaimStep::FindOther { locator, log, up_to }),
+            Search::Found(place) => Next::Step(ClaimStep::Other { place, log, up_to }),
+            Search::Refuse(refusal) => Next::Refuse(refusal),
+        }
+    }
+
+    pub(super) fn other_walked(
+        &self,
+        claim: &mut Claim,
+        (store, mut walk, up_to): (String, Walk, u64),
+        answer: Answer,
+    ) -> Next {
+        match walk.answered(segment_of(answer)) {
+            Step::Go => Next::Step(ClaimStep::WalkOther { store, walk, up_to }),
+            Step::Pause => Next::Pause(ClaimStep::WalkOther { store, walk, up_to }),
+            Step::Outrun => Next::Refuse(self.not_owner(None)),
+            Step::Done => {
+                let mut inheritance = walk.inheritance();
+                inheritance.operations.retain(|(_, number, _, _)| *number <= up_to);
+                inheritance.store = store;
+                self.as_ruled(&mut inheritance);
+                claim.inherited.push(inheritance);
+                self.next_other(claim)
+            }
         }
     }
 
@@ -88,6 +122,27 @@ impl LogMachine {
         }
     }
 
+    /// Rule 2: the head is still this claim's, and what was opened was never there before: a segment below the mark of what is retained
+    /// came and went while nobody looked, and with it the log's end.
+    pub(super) fn verified(
+        &self,
+        claim: &Claim,
+        (walk, statics): (Walk, Statics),
+        (head, retained): (Answer, Answer),
+    ) -> Next {
+        let (Ok(head), Ok(retained)) = (head_of(head), value_of(retained)) else {
+            return Next::Pause(ClaimStep::Verify { walk, statics });
+        };
+        if self.rules.verify_retained && retained > walk.next_segment() {
+            return Next::Refuse(self.not_owner(None).retry_after_ms(20));
+        }
+        match head {
+            Some(head) if same_claim(&head, &claim.new) => Next::Serve(walk, statics),
+            _ if !self.rules.verify_head => Next::Serve(walk, statics),
+            head => Next::Refuse(self.not_owner(head.as_ref())),
+        }
+    }
+
     pub(super) fn serve(&mut self, claim: Claim, walk: Walk, statics: Statics) {
         let segment = walk.next_segment();
         let statics = if self.rules.hand_on { statics } else { Statics { last_timestamp_us: 0, ..statics } };
@@ -108,9 +163,13 @@ impl LogMachine {
             self.window.insert(&entry, segment);
             backlog.push_back(entry);
         }
-        self.effects.push(Effect::Claimed { head: claim.new.clone(), last: statics.last });
+        // A failover's floor lies above the last entry: what is not there is applied.
+        let applied = if backlog.is_empty() { statics.last } else { applied };
+        let store = claim.store;
+        self.effects.push(Effect::Claimed { store: store.clone(), head: claim.new.clone(), last: statics.last });
         self.failures = 0;
         self.state = State::Owner(Box::new(Owner {
+            store,
             head: claim.new,
             segment,
             statics,
@@ -125,6 +184,9 @@ impl LogMachine {
             hint_due: true,
             recheck: false,
             handover: None,
+            copy: None,
+            has_shipped: false,
+            gives_up: false,
             retention_due_us: self.now_us + self.limits.retention_every_us,
             retention_checked: false,
             job: Job::Idle,

@@ -11,7 +11,8 @@ use super::schedule::Schedule;
 use super::world::logs;
 use super::{Faults, Plan, Protections, StoreRules};
 
-const STILL: Faults = Faults { crash: 0, unknown: 0, late: 0, claim: 0, switch: 0, split: 1, jump: 0, skew_us: 0 };
+const STILL: Faults =
+    Faults { crash: 0, unknown: 0, late: 0, claim: 0, switch: 0, split: 1, jump: 0, copy: 0, skew_us: 0 };
 
 /// Requests a whole script makes at most.
 const MOST: u32 = 400;

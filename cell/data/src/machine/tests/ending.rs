@@ -3,7 +3,7 @@
 use super::super::types::Input;
 use super::clients::State;
 use super::schedule::Schedule;
-use super::world::{Process, limits, logs};
+use super::world::{HOME, Process, limits, logs};
 
 impl Schedule {
     pub(super) fn late(&self, index: usize) -> bool {
@@ -37,6 +37,7 @@ impl Schedule {
                 }
             }
             self.finish_moves(round);
+            self.keep_copy();
             self.deliver_all();
             let open: Vec<usize> = (0..self.clients.operations.len())
                 .filter(|index| self.clients.operations[*index].state == State::Open)
@@ -85,6 +86,9 @@ impl Schedule {
                 .places
                 .values()
                 .all(|place| place.machine.queued() == 0 && place.asked.is_none() || place.machine.is_idle())
+                && process.places.values().all(|place| {
+                    place.machine.copy_status().is_none_or(|copy| copy.backlog == 0 || !copy.blocked_by.is_empty())
+                })
         };
         let owned = !self.world.owners(&logs()[usize::from(self.world.ghost.split_out)]).is_empty();
         owned && self.world.processes.iter().all(quiet)
@@ -104,6 +108,9 @@ impl Schedule {
                 _ => {}
             }
         }
-        self.world.ghost.compare(&mut self.world.store);
+        let serving = self.world.ghost.serving.get(&logs()[0]).cloned().unwrap_or_else(|| HOME.into());
+        let mut tables = self.world.side(&serving).tables.clone();
+        self.world.ghost.compare(&serving, &mut tables);
+        self.compare_copy();
     }
 }

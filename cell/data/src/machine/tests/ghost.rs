@@ -7,6 +7,7 @@ use cell_proto::v1::{AppendRequest, Entry, Head, ReadRowsRequest, SegmentReply, 
 use cell_store::{MemoryState, Reply};
 use prost::Message as _;
 
+use super::super::places::pointer_of;
 use super::super::types::OperationId;
 use crate::domain::tables::{self, MESSAGES, mutations};
 
@@ -20,7 +21,11 @@ pub(super) struct Ghost {
     last_term: HashMap<String, u64>,
     guild_last_us: i64,
     last_message_id: i64,
-    written: HashSet<i64>,
+    written: HashSet<(String, i64)>,
+    /// In which StorageCell a number was committed.
+    committed_at: HashMap<(String, u64), String>,
+    /// Which StorageCell's head was claimed last.
+    pub(super) serving: HashMap<String, String>,
     /// Messages that exist, by what is committed.
     alive: HashSet<i64>,
     /// Whose claim a term of a log is.
@@ -53,7 +58,15 @@ impl Ghost {
     }
 
     /// A head was changed: every change of cell, appender or pointer raises the term.
-    pub(super) fn head_changed(&mut self, old: Option<&Head>, new: &Head) {
+    pub(super) fn head_changed(&mut self, store: &str, old: Option<&Head>, new: &Head) {
+        let points = |head: &Head| pointer_of(head).is_some();
+        if old.is_none_or(points) && points(new) {
+            // A copy's head is made, or marked: it admits nobody either way.
+            return self.count("copies marked");
+        }
+        if old.is_some_and(|old| !points(old)) && points(new) {
+            self.count("cutovers");
+        }
         if old.is_some_and(|old| new.term <= old.term) {
             self.accuse(format!("the head of {} changed and its term did not rise: {new:?}", new.log));
         }
@@ -66,6 +79,7 @@ impl Ghost {
         if !new.appender.is_empty() {
             self.count("claims");
             self.claims.insert((new.log.clone(), new.term), new.appender.clone());
+            self.serving.insert(new.log.clone(), store.to_owned());
         }
     }
 
@@ -74,9 +88,17 @@ impl Ghost {
         self.refused.insert((id, log.to_owned(), term));
     }
 
-    pub(super) fn appended(&mut self, request: &AppendRequest, reply: &SegmentReply) {
+    pub(super) fn appended(&mut self, store: &str, request: &AppendRequest, reply: &SegmentReply) {
         if !reply.applied {
             return;
+        }
+        if self.is_copy(store, request) {
+            return;
+        }
+        if let Some(serving) = self.serving.get(&request.log)
+            && serving != store
+        {
+            self.accuse(format!("{} takes an append in {store} while {serving} serves it", request.log));
         }
         let before = self.last_term.insert(request.log.clone(), request.term).unwrap_or(0);
         if request.term < before {
@@ -91,8 +113,23 @@ impl Ghost {
             if self.unclaimed.contains(&request.log) {
                 self.strays.insert(id);
             }
+            self.committed_at.insert((request.log.clone(), entry.number), store.to_owned());
             self.entry(&request.log, entry);
         }
+    }
+
+    /// Entries committed in another StorageCell, and the same ones.
+    fn is_copy(&mut self, store: &str, request: &AppendRequest) -> bool {
+        let known = |stored: &cell_proto::v1::StoredEntry| {
+            let at = (request.log.clone(), stored.number);
+            self.serving.get(&request.log).is_some_and(|serving| serving != store)
+                && self.by_number.get(&at).is_some_and(|id| id.as_slice() == stored.operation_id)
+        };
+        let copy = request.entries.iter().all(known);
+        if copy {
+            self.count("shipped");
+        }
+        copy
     }
 
     fn entry(&mut self, log: &str, entry: Entry) {
@@ -156,8 +193,13 @@ impl Ghost {
         }
     }
 
-    pub(super) fn written(&mut self, request: &WriteRequest) {
-        self.written.extend(request.mutations.iter().map(|mutation| mutation.timestamp_us));
+    pub(super) fn written(&mut self, store: &str, request: &WriteRequest) {
+        self.written.extend(request.mutations.iter().map(|mutation| (store.to_owned(), mutation.timestamp_us)));
+    }
+
+    /// Whether an entry was applied in a StorageCell.
+    pub(super) fn was_written(&self, store: &str, timestamp_us: i64) -> bool {
+        self.written.contains(&(store.to_owned(), timestamp_us))
     }
 
     /// An operation was acknowledged with this entry.
@@ -166,6 +208,8 @@ impl Ghost {
         if self.strays.contains(&id) && !duplicate && !self.undone {
             self.accuse(format!("operation {id:?} was committed by an owner that had switched its log away"));
         }
+        let applied = self.committed_at.get(&(log.to_owned(), entry.number));
+        let applied = applied.is_some_and(|store| self.written.contains(&(store.clone(), entry.timestamp_us)));
         match self.by_operation.get(&id) {
             None => self.accuse(format!("operation {id:?} was acknowledged and is in no log")),
             Some(at) if *at != (log.to_owned(), entry.number) => {
@@ -173,7 +217,7 @@ impl Ghost {
                 self.accuse(format!("operation {id:?} was acknowledged as {log}/{} and is {at:?}", entry.number));
             }
             Some(_) if operation(entry) != id => self.accuse(format!("{id:?} was acknowledged with another's entry")),
-            Some(_) if !self.written.contains(&entry.timestamp_us) => {
+            Some(_) if !applied => {
                 self.accuse(format!("operation {id:?} was answered before it was applied"));
             }
             Some(_) => {}
@@ -181,7 +225,7 @@ impl Ghost {
     }
 
     /// At the end: the tables hold what the committed entries say, in their order.
-    pub(super) fn compare(&mut self, store: &mut MemoryState) {
+    pub(super) fn compare(&mut self, what: &str, store: &mut MemoryState) {
         let mut fold = MemoryState::default();
         let mut partitions = HashSet::new();
         for (index, (_, entry)) in self.committed.iter().enumerate() {
@@ -196,13 +240,15 @@ impl Ghost {
         for (table, partition) in partitions {
             let (expected, found) = (dump(&mut fold, &table, &partition), dump(store, &table, &partition));
             if expected != found {
-                self.accuse(format!("table {table} differs from its log's fold: {found:?} is not {expected:?}"));
+                self.accuse(format!(
+                    "table {table} in {what} differs from its log's fold: {found:?} is not {expected:?}"
+                ));
             }
         }
     }
 }
 
-type Dump = BTreeMap<(Vec<u8>, String), Vec<u8>>;
+pub(super) type Dump = BTreeMap<(Vec<u8>, String), Vec<u8>>;
 
 fn dump(store: &mut MemoryState, table: &str, partition: &[u8]) -> Dump {
     let request = ReadRowsRequest {

@@ -1,8 +1,11 @@
 //! A seeded simulation of several owners on one simulated store: crashes anywhere, late and unknown outcomes, unforced claims, skewed
-//! clocks, switches, splits and merges. The ghost sees what no process can see, and says what went wrong.
+//! clocks, switches, splits and merges, copies in a second store with backfill, cutovers and rollbacks. The ghost sees what no process can see, and says what went wrong.
 
 mod clients;
+mod copies;
 mod crashes;
+mod cutovers;
+mod dropped;
 mod ending;
 mod ghost;
 mod moves;
@@ -21,10 +24,20 @@ struct StoreRules {
     open_if_absent: bool,
     /// Rule 4: an append is refused on another term or a seal.
     append_checks_term: bool,
+    /// The backfill reads a batch again that it read long ago.
+    backfill_rereads: bool,
+    /// The verification compares, and repairs, only what has settled.
+    verify_settles: bool,
 }
 
 impl StoreRules {
-    const ALL: Self = Self { whole_row: true, open_if_absent: true, append_checks_term: true };
+    const ALL: Self = Self {
+        whole_row: true,
+        open_if_absent: true,
+        append_checks_term: true,
+        backfill_rereads: true,
+        verify_settles: true,
+    };
 }
 
 /// Which faults a schedule may use, and how often, out of 1000 steps.
@@ -37,6 +50,8 @@ struct Faults {
     switch: u32,
     split: u32,
     jump: u32,
+    /// Ship, backfill, cut over, roll back, release.
+    copy: u32,
     skew_us: i64,
 }
 

@@ -10,7 +10,7 @@ use super::super::types::{Command, Inheritance, Input};
 use super::super::walk::{Step, Walk, Wanted};
 use super::clients::{GUILD, command};
 use super::schedule::{OWN, Schedule};
-use super::world::{limits, logs};
+use super::world::{HOME, limits, logs};
 
 impl Schedule {
     pub(super) fn switch(&mut self) {
@@ -83,18 +83,21 @@ impl Schedule {
     }
 
     pub(super) fn inheritance(&mut self, process: usize, log: &str) -> Inheritance {
-        let mut cursor =
-            |name: &str| match self.world.execute(ReadCursorRequest { log: log.into(), name: name.into() }.into()) {
-                Ok(Reply::ReadCursor(reply)) => reply.value,
-                _ => 0,
-            };
+        let mut cursor = |name: &str| match self
+            .world
+            .execute((HOME.into(), ReadCursorRequest { log: log.into(), name: name.into() }.into()))
+        {
+            Ok(Reply::ReadCursor(reply)) => reply.value,
+            _ => 0,
+        };
         let (first, retained) = (cursor(CURSOR_SEGMENT), cursor(CURSOR_RETAINED));
         let since_us = self.world.now_us + self.world.processes[process].skew_us - limits().window_us;
-        let wanted = Wanted { seal_term: None, check_term: false, above: u64::MAX, since_us, retained };
+        let wanted =
+            Wanted { seal_term: None, check_term: false, own_term: false, above: u64::MAX, since_us, retained };
         let mut walk = Walk::new(log.into(), first.max(retained), wanted);
         loop {
             let request: Request = walk.requests().remove(0);
-            let Ok(Reply::Segment(reply)) = self.world.execute(request) else { panic!("a read fails") };
+            let Ok(Reply::Segment(reply)) = self.world.execute((HOME.into(), request)) else { panic!("a read fails") };
             if let Step::Done = walk.answered(Ok(reply)) {
                 return walk.inheritance();
             }
@@ -102,7 +105,9 @@ impl Schedule {
     }
 
     pub(super) fn drained(&mut self, process: usize, log: &str, run_id: String) {
-        if run_id.starts_with("merge") {
+        if run_id.starts_with("cut") {
+            self.drained_for_cutover(process, log, run_id);
+        } else if run_id.starts_with("merge") {
             let moved_to = format!("log:{}", Unit::bucket(GUILD).log());
             self.world.input(process, log, Input::Seal { moved_to });
         } else if self.quiet || (!self.always_switch && self.rng.random_bool(0.3)) {

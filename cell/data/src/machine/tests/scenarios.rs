@@ -3,7 +3,7 @@
 use super::{Counts, Faults, Plan, Protections, StoreRules, run};
 
 const CALM: Faults =
-    Faults { crash: 4, unknown: 60, late: 15, claim: 8, switch: 0, split: 0, jump: 0, skew_us: 300_000 };
+    Faults { crash: 4, unknown: 60, late: 15, claim: 8, switch: 0, split: 0, jump: 0, copy: 0, skew_us: 300_000 };
 
 const LOG: Plan = Plan { owners: 2, steps: 900, faults: CALM, rules: Protections::ALL, store: StoreRules::ALL };
 
@@ -35,11 +35,50 @@ fn late_merges() -> Plan {
     Plan { faults: Faults { split: 40, claim: 4, crash: 2, unknown: 350, late: 30, ..CALM }, ..splits() }
 }
 
+fn late_and_jumps() -> Plan {
+    Plan { faults: Faults { jump: 8, ..late().faults }, ..late() }
+}
+
+/// Clients whose deadlines pass while an append's outcome is not known.
+fn late_merges_and_jumps() -> Plan {
+    Plan { faults: Faults { jump: 8, ..late_merges().faults }, ..late_merges() }
+}
+
+/// Copies made, filled, cut over, rolled back and released.
+fn copies() -> Plan {
+    let faults = Faults { copy: 130, crash: 2, unknown: 40, late: 20, claim: 2, ..CALM };
+    Plan { owners: 2, steps: 3000, faults, ..LOG }
+}
+
+/// The same with a target and owners that fail more.
+fn failing_copies() -> Plan {
+    let faults = Faults { copy: 130, crash: 2, unknown: 90, late: 40, claim: 3, ..CALM };
+    Plan { owners: 2, ..Plan { faults, ..copies() } }
+}
+
+fn copies_and_jumps() -> Plan {
+    Plan { faults: Faults { jump: 6, ..copies().faults }, ..copies() }
+}
+
+fn copies_and_switches() -> Plan {
+    Plan { owners: 3, faults: Faults { switch: 3, claim: 8, ..copies().faults }, ..copies() }
+}
+
 fn everything() -> Plan {
     Plan {
         owners: 3,
         steps: 2000,
-        faults: Faults { crash: 8, unknown: 120, late: 40, claim: 25, switch: 8, split: 15, jump: 3, skew_us: 800_000 },
+        faults: Faults {
+            crash: 8,
+            unknown: 120,
+            late: 40,
+            claim: 25,
+            switch: 8,
+            split: 15,
+            jump: 3,
+            copy: 0,
+            skew_us: 800_000,
+        },
         ..LOG
     }
 }
@@ -53,7 +92,8 @@ fn seeds(default: u64) -> u64 {
 fn holds(plan: Plan, happened: &[&str]) {
     let mut counts = Counts::new();
     let first = std::env::var("SIMULATION_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or(0);
-    for seed in first..first + seeds(40) {
+    let count = if plan.faults.copy > 0 { 20 } else { 40 };
+    for seed in first..first + seeds(count) {
         match run(plan, seed) {
             Ok(more) => more.into_iter().for_each(|(what, count)| *counts.entry(what).or_default() += count),
             Err(violation) => panic!("{violation}"),
@@ -61,7 +101,7 @@ fn holds(plan: Plan, happened: &[&str]) {
     }
     println!("{counts:?}");
     for what in ["entries", "acknowledged", "duplicates", "refused", "claims", "segments"].iter().chain(happened) {
-        assert!(counts.get(what).is_some_and(|count| *count >= 10), "{what} hardly happened: {counts:?}");
+        assert!(counts.get(what).is_some_and(|count| *count >= 5), "{what} hardly happened: {counts:?}");
     }
 }
 
@@ -90,6 +130,10 @@ scenarios! {
     switches_between_two_cells_and_failover: switches(), ["switches"];
     splits_and_merges: splits(), ["splits", "merges"];
     splits_and_merges_with_late_appends: late_merges(), ["splits"];
+    copies_and_cutovers: copies(), ["shipped", "cutovers", "backfills", "copies compared"];
+    copies_with_a_target_that_fails: failing_copies(), ["shipped", "copies marked", "backfills", "copies compared"];
+    copies_and_clocks_that_jump: copies_and_jumps(), ["shipped", "cutovers", "backfills", "copies compared", "segments dropped"];
+    copies_and_switches_between_cells: copies_and_switches(), ["shipped", "cutovers", "backfills", "copies compared", "switches"];
     everything_at_once: everything(), ["switches", "splits", "merges"];
 }
 
@@ -114,15 +158,21 @@ without! {
     rule_6_judging_by_tables_alone_is_caught: LOG, overlay;
     rule_7_an_answer_before_the_apply_is_caught: LOG, answer_after_apply;
     rule_8_an_unproven_refusal_is_caught: unforced(), prove_refusals;
-    rule_8_a_refusal_after_a_proposal_is_caught: late(), never_refuse_proposed;
+    rule_8_a_refusal_after_a_proposal_is_caught: late_and_jumps(), never_refuse_proposed;
     rule_9_a_command_after_its_deadline_is_caught: jumps(), deadlines;
     rule_9_a_claimant_without_the_window_is_caught: unforced(), load_window;
     rule_16_a_switch_that_keeps_the_term_is_caught: switches(), switch_raises_term;
     rule_16_an_unsettled_switch_is_caught: switches(), settle_switch;
+    rule_11_shipping_with_a_clock_of_its_own_is_caught: copies(), ship_timestamps;
+    rule_12_a_copy_that_starts_now_is_caught: copies(), copy_window;
+    rule_13_a_cutover_that_does_not_wait_is_caught: copies(), cutover_waits;
+    rule_14_following_any_pointer_is_caught: copies(), newest_pointer_holds;
+    rule_14_a_claim_below_the_pointer_is_caught: copies(), claim_above_pointer walk_checks_term;
+    rule_15_a_released_copy_that_is_gone_on_with_is_caught: copies(), released_begins_anew;
     rule_18_an_opening_that_names_no_term_is_caught: splits(), split_names_term;
     rule_18_a_window_left_behind_is_caught: splits(), inherit_window;
     rule_18_timestamps_left_behind_are_caught: splits(), inherit_timestamps;
-    rule_18_a_merge_that_leaves_the_segment_open_is_caught: late_merges(), merge_seals_segment settle_before_handover;
+    rule_18_a_merge_that_leaves_the_segment_open_is_caught: late_merges_and_jumps(), merge_seals_segment settle_before_handover;
 }
 
 #[test]

@@ -3,14 +3,15 @@
 
 use cell_proto::v1::change::Kind;
 use cell_proto::v1::{Channel, Guild, GuildCreated, Head, Member, Reason, Role, User, WriteCursorRequest};
-use cell_store::{MemoryState, Reply, StoreError};
+use cell_store::{Reply, Request, StoreError};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
 use super::super::types::{Effect, Input, Outcome, Ticket};
 use super::clients::{AUTHOR, Clients, GUILD, State, command};
+use super::copies::Copies;
 use super::ghost::message_id;
-use super::world::{Process, World, is_read, limits, logs};
+use super::world::{HOME, Process, Side, World, is_read, limits, logs};
 use super::{Counts, Plan};
 
 /// Tickets above this are the platform's own entries.
@@ -28,6 +29,7 @@ pub(super) struct Schedule {
     pub(super) quiet: bool,
     /// Every switch goes through, as a script wants it.
     pub(super) always_switch: bool,
+    pub(super) copies: Copies,
 }
 
 impl Schedule {
@@ -44,7 +46,7 @@ impl Schedule {
         let world = World {
             plan,
             now_us: START_US,
-            store: MemoryState::default(),
+            stores: ["A", "B"].map(|name| (name, Side::default())).into(),
             processes,
             late: Vec::new(),
             ghost: super::ghost::Ghost::default(),
@@ -60,6 +62,7 @@ impl Schedule {
             merging: None,
             quiet: false,
             always_switch: false,
+            copies: Copies::default(),
         }
     }
 
@@ -80,7 +83,8 @@ impl Schedule {
         match &self.world.ghost.violation {
             None => Ok(()),
             Some(what) => {
-                let last = &self.world.trace[self.world.trace.len().saturating_sub(60)..];
+                let lines = std::env::var("SIMULATION_TRACE").ok().and_then(|text| text.parse().ok()).unwrap_or(60);
+                let last = &self.world.trace[self.world.trace.len().saturating_sub(lines)..];
                 Err(format!("seed {}: {what}\n  {}", self.seed, last.join("\n  ")))
             }
         }
@@ -91,7 +95,7 @@ impl Schedule {
         let bucket = &logs()[0];
         let head = Head { log: bucket.clone(), cell: "a".into(), segment: 1, ..Head::default() };
         let create = cell_proto::v1::CasHeadRequest { log: bucket.clone(), expected: None, new: Some(head) };
-        self.world.execute(create.into()).unwrap();
+        self.world.execute((HOME.into(), create.into())).unwrap();
         let owner = User { id: AUTHOR, name: "ann".into(), ..User::default() };
         let created = Kind::GuildCreated(GuildCreated {
             guild: Some(Guild { id: GUILD, name: "g".into(), owner_id: AUTHOR, ..Guild::default() }),
@@ -111,7 +115,7 @@ impl Schedule {
         // The guild's owner has fed what is to be fed: nothing holds old segments but time.
         let name = super::super::feed_cursor(GUILD);
         let fed = WriteCursorRequest { log: bucket.clone(), name, value: 1 };
-        self.world.execute(fed.into()).unwrap();
+        self.world.execute((HOME.into(), fed.into())).unwrap();
         let (_, entry) = self.world.ghost.committed.first().expect("the guild is created").clone();
         let Some(Kind::GuildCreated(created)) = entry.change.unwrap().kind else { panic!("not the guild") };
         self.clients.channel_id = created.channels[0].id;
@@ -122,6 +126,7 @@ impl Schedule {
         for process in 0..self.world.processes.len() {
             for log in logs() {
                 self.deliver(process, &log, 0);
+                self.deliver_copy(process, &log, 0);
                 if self.world.processes[process].places.contains_key(&log) {
                     self.world.input(process, &log, Input::Tick);
                 }
@@ -164,6 +169,8 @@ impl Schedule {
             self.switch();
         } else if happens(faults.split) {
             self.split_or_merge();
+        } else if happens(faults.copy) {
+            self.tend_copies();
         } else if happens(faults.jump) {
             let most = limits().window_us * 3;
             self.world.now_us += self.rng.random_range(0..most);
@@ -177,10 +184,25 @@ impl Schedule {
         } else if happens(200) {
             self.send();
         } else {
-            let (process, log) = (self.any_process(), self.any_log());
+            self.deliver_some();
+        }
+    }
+
+    fn deliver_some(&mut self) {
+        let faults = self.world.plan.faults;
+        let (process, log) = (self.any_process(), self.any_log());
+        let copies = faults.copy > 0;
+        let processes = if copies { 0..self.world.processes.len() } else { process..process + 1 };
+        for process in processes {
             let unknown = self.rng.random_range(0..1000) < faults.unknown;
             let how = if unknown { self.rng.random_range(1..4) } else { 0 };
-            self.deliver(process, &log, how);
+            if !copies || self.rng.random_bool(0.7) {
+                self.deliver(process, &log, how);
+            }
+            if copies && self.rng.random_bool(0.7) {
+                let how = if self.copies.target_is_down(self.world.now_us) { 3 } else { how };
+                self.deliver_copy(process, &log, how);
+            }
             if self.world.processes[process].places.contains_key(&log) {
                 self.world.input(process, &log, Input::Tick);
             }
@@ -191,33 +213,50 @@ impl Schedule {
     pub(super) fn deliver(&mut self, process: usize, log: &str, how: u32) {
         let asked = self.world.processes[process].places.get_mut(log).and_then(|place| place.asked.take());
         let Some(requests) = asked else { return };
-        let results: Vec<Result<Reply, StoreError>> = requests
-            .into_iter()
-            .map(|request| {
-                let lost = StoreError::UnknownOutcome("lost".into());
-                let label = request.label();
-                let result = match how {
-                    0 => self.world.execute(request),
-                    1 => self.world.execute(request).and(Err(lost)),
-                    2 if is_read(&request) => Err(lost),
-                    2 => {
-                        self.world.late.push(request);
-                        Err(lost)
-                    }
-                    _ => Err(StoreError::Unavailable("refused".into())),
-                };
-                if how != 0 || matches!(label, "append" | "cas-head" | "cas-segment" | "open-segment" | "write") {
-                    let told = match &result {
-                        Ok(Reply::Segment(reply)) => format!("applied {} {:?}", reply.applied, reply.statics),
-                        Ok(Reply::CasHead(reply)) => format!("applied {} {:?}", reply.applied, reply.current),
-                        other => format!("{:?}", other.as_ref().map(|_| "ok")),
-                    };
-                    self.world.note(|| format!("p{process} {log} {label} (how {how}): {told}"));
-                }
-                result
-            })
-            .collect();
+        let results = self.arrive((process, log), requests, how);
         self.world.input(process, log, Input::Answered(results));
+    }
+
+    /// And for its copy.
+    pub(super) fn deliver_copy(&mut self, process: usize, log: &str, how: u32) {
+        let asked = self.world.processes[process].places.get_mut(log).and_then(|place| place.copy_asked.take());
+        let Some((id, requests)) = asked else { return };
+        let results = self.arrive((process, log), requests, how);
+        self.world.input(process, log, Input::CopyAnswered { id, results });
+    }
+
+    fn arrive(
+        &mut self,
+        (process, log): (usize, &str),
+        requests: Vec<(String, Request)>,
+        how: u32,
+    ) -> Vec<Result<Reply, StoreError>> {
+        let mut results = Vec::new();
+        for (store, request) in requests {
+            let lost = StoreError::UnknownOutcome("lost".into());
+            let label = request.label();
+            let read = is_read(&request);
+            let result = match how {
+                0 => self.world.execute((store.clone(), request)),
+                1 => self.world.execute((store.clone(), request)).and(Err(lost)),
+                2 if read => Err(lost),
+                2 => {
+                    self.world.late.push((store.clone(), request));
+                    Err(lost)
+                }
+                _ => Err(StoreError::Unavailable("refused".into())),
+            };
+            if how != 0 || matches!(label, "append" | "cas-head" | "cas-segment" | "open-segment" | "write") {
+                let told = match &result {
+                    Ok(Reply::Segment(reply)) => format!("applied {} {:?}", reply.applied, reply.statics),
+                    Ok(Reply::CasHead(reply)) => format!("applied {} {:?}", reply.applied, reply.current),
+                    other => format!("{:?}", other.as_ref().map(|_| "ok")),
+                };
+                self.world.note(|| format!("p{process} {log} {label} at {store} (how {how}): {told}"));
+            }
+            results.push(result);
+        }
+        results
     }
 
     pub(super) fn land(&mut self) {
@@ -226,11 +265,11 @@ impl Schedule {
         }
         let index = self.rng.random_range(0..self.world.late.len());
         let request = self.world.late.swap_remove(index);
-        let label = request.label();
+        let (label, store) = (request.1.label(), request.0.clone());
         let result = self.world.execute(request);
         let applied = matches!(&result, Ok(Reply::Segment(reply)) if reply.applied)
             || matches!(&result, Ok(Reply::CasHead(reply)) if reply.applied);
-        self.world.note(|| format!("a late {label} arrives, applied {applied}"));
+        self.world.note(|| format!("a late {label} arrives at {store}, applied {applied}"));
     }
 
     /// A client sends a new operation, an open one again, or — as networks do — one long settled.
@@ -268,8 +307,8 @@ impl Schedule {
                 Effect::Answer { ticket, outcome } if ticket < OWN => {
                     self.answered((process, &log), ticket as usize, outcome)
                 }
-                Effect::Claimed { head, last } => {
-                    self.world.note(|| format!("p{process} owns {log}, term {}, last {last}", head.term));
+                Effect::Claimed { store, head, last } => {
+                    self.world.note(|| format!("p{process} owns {log} in {store}, term {}, last {last}", head.term));
                     if self.merging == Some(process) && log.starts_with('g') {
                         self.close_for_merge(process, &log);
                     }
@@ -289,6 +328,12 @@ impl Schedule {
                 Effect::Switched { head, .. } => {
                     self.world.note(|| format!("p{process} switched {log} to {}, term {}", head.cell, head.term));
                 }
+                Effect::CutOver { head, last } => {
+                    self.world.note(|| format!("p{process} cut {log} over to {}, at {last}", head.moved_to));
+                    // As the driver does it: the same process follows the pointer at once.
+                    self.world.input(process, &log, Input::Claim);
+                }
+                Effect::CopyEnded => self.copy_ended(process),
                 Effect::Trouble(what) => self.world.ghost.accuse(what),
                 _ => {}
             }

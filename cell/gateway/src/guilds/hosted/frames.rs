@@ -31,6 +31,7 @@ impl Hosted {
             .filter_map(|member| member.user.as_ref())
             .for_each(|user| self.shared.users.learn(user));
         let replica = Replica::from_snapshot(snapshot);
+        fanout.replica_changed();
         fanout.admit(&replica, &not_members, cell_runtime::unix_ms());
         *self.replica.write() = Some(replica);
         self.interest.lock().absent.extend(not_members);
@@ -121,6 +122,7 @@ impl Hosted {
             let names = ReplicaNames::new(&self.shared.users, replica, entry);
             replica.apply(entry, event.policy_version, event.member_count, &names, &|user| registry.has_user(user))
         };
+        fanout.replica_changed();
         let guard = self.replica.read();
         if let Some(replica) = guard.as_ref() {
             effects.into_iter().for_each(|effect| self.carry_out(fanout, replica, effect));

@@ -1,7 +1,7 @@
 //! Guilds, channels, roles, members and invites as JSON.
 
 use cell_proto::v1::{Channel, Guild, Invite, Member, Overwrite, Role};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::{id_or_null, ids, iso8601, text_or_null, user};
 
@@ -23,18 +23,29 @@ pub struct GuildParts<'a> {
     pub member_count: i32,
 }
 
-/// A whole guild, as in GUILD_CREATE and REST.
+/// A whole guild, as in GUILD_CREATE and REST: what all its readers see and what is the reader's own.
 pub fn guild(parts: &GuildParts<'_>) -> Value {
+    let mut fields = shared_guild(parts);
+    fields.extend(own_guild(&parts.members));
+    Value::Object(fields)
+}
+
+/// The fields of a guild that are the reader's own.
+pub fn own_guild(members: &[&Member]) -> Map<String, Value> {
+    let joined_at = members.first().map_or(Value::Null, |member| iso8601(member.joined_at_ms).into());
+    let members = members.iter().map(|one| member(one)).collect();
+    Map::from_iter([("members".to_owned(), members), ("joined_at".to_owned(), joined_at)])
+}
+
+/// The fields of a guild that are the same for all who may see the same channels.
+pub fn shared_guild(parts: &GuildParts<'_>) -> Map<String, Value> {
     let mut value = bare_guild(parts.guild);
-    let joined_at = parts.members.first().map_or(Value::Null, |member| iso8601(member.joined_at_ms).into());
     for (key, field) in [
         ("roles", parts.roles.iter().map(|one| role(one)).collect()),
         ("channels", parts.channels.iter().map(|one| channel(one)).collect()),
-        ("members", parts.members.iter().map(|one| member(one)).collect()),
         ("member_count", parts.member_count.into()),
         ("approximate_member_count", parts.member_count.into()),
         ("large", (parts.member_count > LARGE_ABOVE).into()),
-        ("joined_at", joined_at),
         ("unavailable", false.into()),
     ] {
         value[key] = field;
@@ -44,7 +55,10 @@ pub fn guild(parts: &GuildParts<'_>) -> Value {
     {
         value[empty] = json!([]);
     }
-    value
+    match value {
+        Value::Object(fields) => fields,
+        _ => Map::new(),
+    }
 }
 
 fn bare_guild(guild: &Guild) -> Value {

@@ -1,6 +1,6 @@
 //! A gateway under test on its own ports, and plain clients for it: websocket frames and REST as text.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use cell_gateway::run::{Listeners, serve};
 use cell_gateway::{Config, Gateway, Limits};
 use cell_proto::directory::Role;
 use cell_runtime::tokens::{Bearer, Identity, TokenKeys};
-use cell_runtime::{CancellationToken, Directory, DirectoryConfig, Readiness, View};
+use cell_runtime::{CancellationToken, Directory, DirectoryConfig, View};
 use futures::{SinkExt, StreamExt};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -18,6 +18,7 @@ use tokio_tungstenite::tungstenite::protocol::CloseFrame;
 use tokio_tungstenite::{MaybeTlsStream, WebSocketStream};
 
 use super::{Fake, fleet_member};
+use crate::real::role_config;
 
 /// Everything in these tests happens within this time or has failed.
 pub const DEADLINE: Duration = Duration::from_secs(20);
@@ -52,35 +53,24 @@ pub fn limits() -> Limits {
 /// Starts a gateway over the fake cell.
 pub async fn start(member_id: &str, view: View, limits: Limits) -> Under {
     let directory_config = DirectoryConfig { endpoints: vec![], prefix: "/t/".into(), state_dir: None };
-    let directory = Directory::with_view(directory_config, view);
+    let directory = Directory::with_view(directory_config.clone(), view);
     let bind = || TcpListener::bind("127.0.0.1:0");
-    let listeners =
-        Listeners { http: bind().await.unwrap(), grpc: bind().await.unwrap(), admin: bind().await.unwrap() };
+    let listeners = Listeners { http: bind().await.unwrap(), grpc: bind().await.unwrap() };
     let http = listeners.http.local_addr().unwrap().to_string();
     let grpc = listeners.grpc.local_addr().unwrap().to_string();
-    let local = IpAddr::V4(Ipv4Addr::LOCALHOST);
+    let local = SocketAddr::from(([127, 0, 0, 1], 0));
     let config = Config {
-        cell: "a".into(),
-        storage_cell: "main".into(),
-        member_id: member_id.into(),
-        address: local,
-        listen_address: local,
-        grpc_port: 0,
-        admin_port: 0,
+        role: role_config("a", member_id, local, directory_config),
         http_port: 0,
         public_url: format!("http://{http}/"),
         token_keys_dir: "unused".into(),
-        etcd_endpoints: vec![],
-        etcd_prefix: "/t/".into(),
-        state_dir: "unused".into(),
-        plaintext: false,
         grace: Duration::from_secs(2),
         limits,
     };
     directory.change(|view| view.set_member(fleet_member(member_id, Role::Gateway, &grpc)));
     let stop = CancellationToken::new();
     let gateway = Gateway::new(config, directory.clone(), keys(), 1, stop.clone());
-    tokio::spawn(serve(gateway.clone(), listeners, Readiness::not_ready("test"), stop.clone()));
+    tokio::spawn(serve(gateway.clone(), listeners, stop.clone()));
     Under { gateway, http, grpc, directory, stop }
 }
 
@@ -92,6 +82,14 @@ pub struct Answer {
 }
 
 impl Answer {
+    /// Reads a whole answer.
+    pub fn parse(bytes: Vec<u8>) -> Self {
+        let answer = String::from_utf8(bytes).unwrap();
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no head in {answer:?}"));
+        let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+        Answer { status, head: head.to_owned(), body: serde_json::from_str(body).unwrap_or(Value::Null) }
+    }
+
     pub fn header(&self, name: &str) -> Option<String> {
         let find = |line: &str| {
             let (key, value) = line.split_once(':')?;
@@ -122,10 +120,7 @@ impl Under {
             let _ = stream.write_all(&body).await;
             let mut answer = Vec::new();
             let _ = stream.read_to_end(&mut answer).await;
-            let answer = String::from_utf8(answer).unwrap();
-            let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no head in {answer:?}"));
-            let status = head.split(' ').nth(1).unwrap().parse().unwrap();
-            Answer { status, head: head.to_owned(), body: serde_json::from_str(body).unwrap_or(Value::Null) }
+            Answer::parse(answer)
         };
         tokio::time::timeout(DEADLINE, work).await.expect("the request was not answered in time")
     }

@@ -114,4 +114,32 @@ impl DataService for Fake {
     async fn switch(&self, _: Request<SwitchRequest>) -> Out<SwitchReply> {
         Err(Status::unimplemented("not scripted"))
     }
+
+    async fn ship(
+        &self,
+        _: tonic::Request<cell_proto::v1::ShipRequest>,
+    ) -> Result<tonic::Response<cell_proto::v1::ShipReply>, tonic::Status> {
+        Err(tonic::Status::unimplemented("this data service keeps no copies"))
+    }
+
+    async fn cut_over(
+        &self,
+        _: tonic::Request<cell_proto::v1::CutOverRequest>,
+    ) -> Result<tonic::Response<cell_proto::v1::CutOverReply>, tonic::Status> {
+        Err(tonic::Status::unimplemented("this data service keeps no copies"))
+    }
+
+    async fn end_copy(
+        &self,
+        _: tonic::Request<cell_proto::v1::EndCopyRequest>,
+    ) -> Result<tonic::Response<cell_proto::v1::RunReply>, tonic::Status> {
+        Err(tonic::Status::unimplemented("this data service keeps no copies"))
+    }
+
+    async fn copy_status(
+        &self,
+        _: tonic::Request<cell_proto::v1::CopyStatusRequest>,
+    ) -> Result<tonic::Response<cell_proto::v1::CopyStatusReply>, tonic::Status> {
+        Err(tonic::Status::unimplemented("this data service keeps no copies"))
+    }
 }

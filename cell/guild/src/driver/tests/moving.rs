@@ -114,7 +114,7 @@ async fn a_guild_moves_back_and_home_and_its_gateway_misses_nothing() {
     say(&fleet, channel_id, &mut said, 5).await;
     gateway.until(&fleet, |gateway| gateway.heard.len() >= 30).await;
     for node in [&source, &target] {
-        let forget = ForgetRequest { guild_id: GUILD, run_id: RUN.into() };
+        let forget = ForgetRequest { guild_id: GUILD, run_id: RUN.into(), ..ForgetRequest::default() };
         assert!(node.client().await.forget(forget).await.unwrap().into_inner().done);
     }
     eventually(|| async { state(&target).await == "absent" }).await;
@@ -156,7 +156,7 @@ async fn a_guild_moves_while_it_is_spoken_in_and_its_gateway_hears_everything_on
         let heard = gateway.heard.len();
         gateway.until(&fleet, |gateway| gateway.heard.len() >= heard + 50).await;
         for node in [nodes.0, nodes.1] {
-            let forget = ForgetRequest { guild_id: GUILD, run_id: RUN.into() };
+            let forget = ForgetRequest { guild_id: GUILD, run_id: RUN.into(), ..ForgetRequest::default() };
             assert!(node.client().await.forget(forget).await.unwrap().into_inner().done);
         }
     }

@@ -7,7 +7,7 @@ use cell_proto::v1::{
 };
 
 use cell_proto::directory::Role;
-use cell_runtime::{CancellationToken, View};
+use cell_runtime::{CancellationToken, DirectoryConfig, RoleConfig, View};
 
 use super::fleet::*;
 use super::gateway::Gateway;
@@ -177,18 +177,23 @@ async fn a_node_starts_with_etcd_away_and_ends_when_it_is_told() {
     let mut view = View::default();
     view.set_member(member(Role::Data, "a", "a-data-0", "127.0.0.1:1"));
     std::fs::write(folder.path().join("directory.json"), serde_json::to_vec(&view.to_snapshot()).unwrap()).unwrap();
+    let directory = DirectoryConfig {
+        endpoints: vec!["127.0.0.1:1".into()],
+        prefix: "/t/".into(),
+        state_dir: Some(folder.path().into()),
+    };
     let config = Config {
-        cell: "a".into(),
-        storage_cell: "main".into(),
-        member_id: "a-guild-0".into(),
-        address: std::net::Ipv4Addr::LOCALHOST.into(),
-        listen_address: None,
-        grpc_port: 0,
-        admin_port: 0,
-        etcd_endpoints: vec!["127.0.0.1:1".into()],
-        etcd_prefix: "/t/".into(),
-        state_dir: folder.path().into(),
-        plaintext: false,
+        role: RoleConfig {
+            cell: "a".into(),
+            storage_cell: "main".into(),
+            member_id: "a-guild-0".into(),
+            address: std::net::Ipv4Addr::LOCALHOST.into(),
+            listen_address: std::net::Ipv4Addr::LOCALHOST.into(),
+            grpc_port: 0,
+            admin_port: 0,
+            directory,
+            plaintext: false,
+        },
         drain_grace: std::time::Duration::from_secs(5),
         guild_limit: Config::GUILD_LIMIT,
         limits: Limits::default(),
@@ -198,7 +203,8 @@ async fn a_node_starts_with_etcd_away_and_ends_when_it_is_told() {
     shutdown.cancel();
     let ended = tokio::time::timeout(std::time::Duration::from_secs(20), running).await.expect("it ends in time");
     assert!(ended.unwrap().is_ok());
-    let outside = Config { listen_address: Some(std::net::Ipv4Addr::UNSPECIFIED.into()), ..config };
+    let mut outside = config;
+    outside.role.listen_address = std::net::Ipv4Addr::UNSPECIFIED.into();
     let refused = crate::run(outside, CancellationToken::new()).await.unwrap_err();
     assert!(refused.to_string().contains("--plaintext"), "{refused}");
 }

@@ -105,24 +105,24 @@ fn the_source_of_a_move_tells_its_gateways_and_stays_warm_until_it_is_forgotten(
     feed(&mut actor, vec![message(12)]);
     assert_eq!(actor.position(), at(&own(), 12));
     assert!(!actor.handle(Input::Tick, now(10_000_000)).iter().any(|effect| matches!(effect, Effect::Stop)));
-    let effects = actor.handle(Input::Forget { ticket: 2, run_id: "r".into() }, now(0));
+    let effects = actor.handle(Input::Forget { ticket: 2, run_id: "r".into(), route: Route::default() }, now(0));
     assert!(effects.iter().any(|effect| matches!(effect, Effect::Stop)));
 }
 
 #[test]
 fn another_run_is_refused_while_one_holds_the_guild() {
     let mut actor = loaded_actor(&own(), Limits::default());
-    actor.handle(Input::Warm { ticket: 1, run_id: "r1".into() }, now(0));
+    actor.handle(Input::Warm { ticket: 1, run_id: "r1".into(), route: Route::default() }, now(0));
     let effects = actor.handle(Input::TakeOver { ticket: 2, run_id: "r2".into(), claim: true, route: None }, now(0));
     assert_eq!(run_reply(&effects).unwrap().refusal.unwrap().why(), Reason::OtherRun);
-    let effects = actor.handle(Input::Forget { ticket: 3, run_id: "r2".into() }, now(0));
+    let effects = actor.handle(Input::Forget { ticket: 3, run_id: "r2".into(), route: Route::default() }, now(0));
     assert_eq!(run_reply(&effects).unwrap().refusal.unwrap().why(), Reason::OtherRun);
 }
 
 #[test]
 fn a_guild_held_by_a_run_is_not_given_up_because_the_directory_is_late() {
     let mut actor = owner(&own(), Limits::default());
-    actor.handle(Input::Warm { ticket: 1, run_id: "r1".into() }, now(0));
+    actor.handle(Input::Warm { ticket: 1, run_id: "r1".into(), route: Route::default() }, now(0));
     actor.handle(Input::Yield(None), now(0));
     assert!(actor.is_owner());
     actor.handle(Input::Drain(None), now(0));
@@ -197,10 +197,31 @@ fn a_run_that_did_its_work_or_fell_silent_gives_way_to_another() {
     let mut actor = owner(&own(), Limits::default());
     let take = Input::TakeOver { ticket: 1, run_id: "r1".into(), claim: true, route: routed(7) };
     assert!(run_reply(&actor.handle(take, now(0))).unwrap().done);
-    actor.handle(Input::Warm { ticket: 2, run_id: "r2".into() }, now(0));
+    actor.handle(Input::Warm { ticket: 2, run_id: "r2".into(), route: Route::default() }, now(0));
     assert_eq!(actor.run.as_ref().unwrap().id, "r2", "the end of r1 was lost");
-    actor.handle(Input::Warm { ticket: 3, run_id: "r3".into() }, now(1_000));
+    actor.handle(Input::Warm { ticket: 3, run_id: "r3".into(), route: Route::default() }, now(1_000));
     assert_eq!(actor.run.as_ref().unwrap().id, "r2");
-    actor.handle(Input::Warm { ticket: 4, run_id: "r3".into() }, now(200_000));
+    actor.handle(Input::Warm { ticket: 4, run_id: "r3".into(), route: Route::default() }, now(200_000));
     assert_eq!(actor.run.as_ref().unwrap().id, "r3");
+}
+
+#[test]
+fn a_warm_or_forget_of_a_lower_term_is_refused_and_told_the_term() {
+    let mut actor = loaded_actor(&own(), Limits::default());
+    let at = |term| Route { log: own(), term, ..Route::default() };
+    let take = Input::TakeOver { ticket: 1, run_id: "r1".into(), claim: true, route: routed(7) };
+    assert!(run_reply(&actor.handle(take, now(0))).is_none_or(|reply| reply.refusal.is_none()));
+    let effects = actor.handle(Input::Warm { ticket: 2, run_id: "r0".into(), route: at(6) }, now(0));
+    let warm = effects.iter().find_map(|effect| match effect {
+        Effect::Reply { reply: Reply::Warm(reply), .. } => reply.refusal.clone(),
+        _ => None,
+    });
+    let refusal = warm.unwrap();
+    assert_eq!((refusal.why(), refusal.route.unwrap().term), (Reason::StaleTerm, 7));
+    assert_eq!(actor.run.as_ref().unwrap().id, "r1", "the late request holds nothing");
+    let late = Input::Forget { ticket: 3, run_id: "r1".into(), route: at(6) };
+    assert_eq!(run_reply(&actor.handle(late, now(0))).unwrap().refusal.unwrap().why(), Reason::StaleTerm);
+    let timely = Input::Forget { ticket: 4, run_id: "r1".into(), route: at(7) };
+    assert!(run_reply(&actor.handle(timely, now(0))).unwrap().done);
+    assert!(actor.run.is_none());
 }

@@ -62,12 +62,12 @@ fn step(world: &mut World, rng: &mut StdRng, tickets: &mut u64) {
         90 => world.logs.split(),
         91 => world.logs.merge(),
         92 => world.give(node, Input::Yield(None)),
-        93 => world.give(node, Input::Warm { ticket: 0, run_id: "run".into() }),
+        93 => world.give(node, Input::Warm { ticket: 0, run_id: "run".into(), route: Route::default() }),
         94 => {
             let claim = rng.random_bool(0.5);
             world.give(node, Input::TakeOver { ticket: 0, run_id: "run".into(), claim, route: None });
         }
-        95 => world.give(node, Input::Forget { ticket: 0, run_id: "run".into() }),
+        95 => world.give(node, Input::Forget { ticket: 0, run_id: "run".into(), route: Route::default() }),
         96 => world.logs.raise_term(),
         97 => {
             if let Some((epoch, log, _)) = world.nodes[node].feed.clone() {

@@ -10,6 +10,7 @@ use cell_api::{MoveRequest, Run, Target};
 use clap::{Args, Subcommand};
 
 use crate::args::Global;
+use crate::connect::from_api;
 use crate::exit::{CommandError, Exit};
 use crate::kinds::{Kind, guild_id};
 use crate::output::{Table, View};
@@ -109,6 +110,18 @@ impl WhatArgs {
     }
 }
 
+/// A run that can still be asked for something.
+async fn unfinished(api: &cell_api::Client, name: &str) -> Result<Run, CommandError> {
+    let run = api.run(name).await.map_err(from_api)?;
+    match &run.result {
+        None => Ok(run),
+        Some(result) => {
+            let reason = format!("move {} has ended as {result}: {}", run.name, run.message);
+            Err(CommandError::refused("MOVE", reason, format!("cellctl describe move {}", run.name)))
+        }
+    }
+}
+
 /// A run in every format.
 fn view(run: &Run) -> Result<View, CommandError> {
     let mut table = Table::new(&["MOVE", "FROM", "TO", "STEP", "RESULT", "HELD", "BLOCKED-BY"]);
@@ -118,7 +131,7 @@ fn view(run: &Run) -> Result<View, CommandError> {
         run.to.clone(),
         run.step.clone(),
         run.result.clone().unwrap_or_default(),
-        held(run.held_microseconds),
+        held_cell(run),
         blocked_by(run),
     ]);
     View::of(run, table, vec![Kind::Moves.qualified(&run.name)])
@@ -126,6 +139,12 @@ fn view(run: &Run) -> Result<View, CommandError> {
 
 fn held(microseconds: Option<i64>) -> String {
     microseconds.map(|microseconds| format!("{:.1} ms", microseconds as f64 / 1000.0)).unwrap_or_default()
+}
+
+/// A completed run whose operator ended between the switch and its answer does not know.
+fn held_cell(run: &Run) -> String {
+    let unknown = run.held_microseconds.is_none() && run.result.as_deref() == Some("Completed");
+    if unknown { "not known".to_owned() } else { held(run.held_microseconds) }
 }
 
 /// Never blank before the end.

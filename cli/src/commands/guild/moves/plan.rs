@@ -28,7 +28,8 @@ pub async fn run(args: PlanArgs, global: &Global) -> Result<Exit, CommandError> 
     view(&plan)?.print(global.output)?;
     if let Some(check) = plan.refusal() {
         let reason = check.reason.clone().unwrap_or_else(|| check.name.clone());
-        return Err(CommandError::refused(reason, check.message.clone(), "remove the cause, then plan again"));
+        let next = check.next.clone().unwrap_or_else(|| "remove the cause, then plan again".to_owned());
+        return Err(CommandError::refused(reason, check.message.clone(), next));
     }
     if global.output == Format::Table {
         Progress::to_stderr().say(&format!(

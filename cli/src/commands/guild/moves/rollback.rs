@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use super::view;
+use super::{unfinished, view};
 use crate::args::Global;
 use crate::commands::confirm::confirm;
 use crate::connect::{Connection, from_api};
@@ -24,7 +24,9 @@ pub struct RollbackArgs {
 /// [`CommandError::Refused`] when it is too late.
 pub async fn run(args: RollbackArgs, global: &Global) -> Result<Exit, CommandError> {
     let api = Connection::open(global).await?.control_plane().await?;
-    confirm(global, &format!("Rollback move {}", args.name))?;
+    // Nobody is asked about a move that is not there, or is over.
+    let before = unfinished(&api, &args.name).await?;
+    confirm(global, &format!("Rollback move {} ({} to {}, at {})", before.name, before.from, before.to, before.step))?;
     let run = api.rollback(&args.name).await.map_err(from_api)?;
     view(&run)?.print(global.output)?;
     if run.result.is_none() && global.output == Format::Table {

@@ -19,7 +19,7 @@ pub struct StartArgs {
     /// Hash of the reviewed plan (`guild move plan -o json`): another plan by now is refused
     #[arg(long, value_name = "HASH")]
     pub plan_hash: Option<String>,
-    /// Follow it to its end
+    /// Follow it to its end; exits 0 only if the guild was moved
     #[arg(long)]
     pub wait: bool,
 }
@@ -37,7 +37,7 @@ pub async fn run(args: StartArgs, global: &Global) -> Result<Exit, CommandError>
     let started = api.start_move(&args.what.request(Some(hash))).await.map_err(from_api);
     let run = started.map_err(|error| with_flags(error, &args.what))?;
     if args.wait {
-        return watch::follow(&api, &run.name, global).await;
+        return watch::follow(&api, &run.name, global, watch::Awaited::Moved).await;
     }
     view(&run)?.print(global.output)?;
     if global.output == Format::Table {
@@ -51,7 +51,7 @@ async fn reviewed(args: &StartArgs, api: &cell_api::Client, global: &Global) -> 
     let plan = api.plan_move(&args.what.request(None)).await.map_err(from_api)?;
     if let Some(check) = plan.refusal() {
         let reason = check.reason.clone().unwrap_or_else(|| check.name.clone());
-        let next = format!("cellctl guild move plan {}", args.what.flags());
+        let next = check.next.clone().unwrap_or_else(|| format!("cellctl guild move plan {}", args.what.flags()));
         return Err(CommandError::refused(reason, check.message.clone(), next));
     }
     if !global.yes {

@@ -75,8 +75,21 @@ fn each_result_has_its_exit() {
 }
 
 #[test]
+fn a_completed_run_without_a_figure_says_that_it_is_not_known() {
+    assert_eq!(held_cell(&Run { held_microseconds: None, ..run(Some("Completed")) }), "not known");
+    assert_eq!(held_cell(&Run { held_microseconds: None, ..run(Some("Aborted")) }), "");
+    assert_eq!(held_cell(&run(Some("Completed"))), "12.3 ms");
+}
+
+#[test]
 fn a_plan_shows_its_refused_checks() {
-    let check = |ok| cell_api::Check { name: "target".into(), ok, message: "cell b is cordoned".into(), reason: None };
+    let check = |ok| cell_api::Check {
+        name: "target".into(),
+        ok,
+        message: "cell b is cordoned".into(),
+        reason: None,
+        next: None,
+    };
     let plan = cell_api::MovePlan {
         guild_id: "5".into(),
         unit: "b0001".into(),

@@ -1,5 +1,5 @@
-//! `cellctl guild move watch MOVE`: follows a run to its end. Exits 0 when it completed, 3 when it was refused or stands still, 1
-//! when it was undone. Interrupting it changes nothing about the run.
+//! `cellctl guild move watch MOVE`: follows a run to its end. Exits 0 when it ended as it was last asked to: completed, or undone because
+//! somebody asked for that; 1 when it undid itself, 3 when it was refused. Interrupting it changes nothing about the run.
 
 use std::time::Duration;
 
@@ -9,6 +9,7 @@ use tokio::time::Instant;
 
 use super::{blocked_by, held, view};
 use crate::args::Global;
+use crate::commands::interrupted;
 use crate::connect::{Connection, from_api};
 use crate::exit::{CommandError, Exit};
 use crate::progress::Progress;
@@ -31,14 +32,44 @@ pub struct WatchArgs {
 /// [`CommandError::TimedOut`] after `--timeout`.
 pub async fn run(args: WatchArgs, global: &Global) -> Result<Exit, CommandError> {
     let api = Connection::open(global).await?.control_plane().await?;
-    follow(&api, &args.name, global).await
+    follow(&api, &args.name, global, Awaited::AnyEnd).await
+}
+
+/// What whoever follows a run waits for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Awaited {
+    /// That it does what it was last asked to, be it to undo itself.
+    AnyEnd,
+    /// That the guild is moved.
+    Moved,
 }
 
 /// Follows a run by name.
-pub(super) async fn follow(api: &cell_api::Client, name: &str, global: &Global) -> Result<Exit, CommandError> {
-    let run = to_the_end(api, name, global.timeout).await?;
+pub(super) async fn follow(
+    api: &cell_api::Client,
+    name: &str,
+    global: &Global,
+    awaited: Awaited,
+) -> Result<Exit, CommandError> {
+    let run = tokio::select! {
+        run = to_the_end(api, name, global.timeout) => run?,
+        () = interrupted() => return Err(CommandError::Ended {
+            message: format!("interrupted; move {name} goes on without this watch"),
+            next: format!("cellctl guild move watch {name}, or cellctl guild move abort {name}"),
+        }),
+    };
     view(&run)?.print(global.output)?;
+    if awaited == Awaited::AnyEnd && undone_as_asked(&run) {
+        Progress::to_stderr().say(&format!("move {} was undone, as asked: {} serves the guild", run.name, run.from));
+        return Ok(Exit::Done);
+    }
     verdict(&run)
+}
+
+/// Whether somebody asked for the undo that the run ended with: a run that undoes itself says why in its reason.
+fn undone_as_asked(run: &Run) -> bool {
+    let result = run.result.as_deref();
+    matches!(result, Some("Aborted" | "RolledBack")) && result == Some(run.reason.as_str())
 }
 
 /// Polls until the run has a result.
@@ -76,7 +107,7 @@ async fn to_the_end(api: &cell_api::Client, name: &str, timeout: Option<Duration
     }
 }
 
-/// The exit of a finished run.
+/// The exit of a finished run for whom it should have moved the guild.
 pub(super) fn verdict(run: &Run) -> Result<Exit, CommandError> {
     let why = match run.message.trim() {
         "" => run.reason.clone(),
@@ -87,7 +118,10 @@ pub(super) fn verdict(run: &Run) -> Result<Exit, CommandError> {
         Some("Refused") => {
             Err(CommandError::refused(run.reason.clone(), why, format!("cellctl describe move {}", run.name)))
         }
-        Some(other) => Err(CommandError::Failed(anyhow::anyhow!("the move was undone ({other}): {why}"))),
+        Some(other) => Err(CommandError::Ended {
+            message: format!("the move was undone ({other}): {why}"),
+            next: format!("cellctl describe move {}", run.name),
+        }),
         None => Err(CommandError::Failed(anyhow::anyhow!("the move has no result yet"))),
     }
 }

@@ -18,6 +18,7 @@ struct Step {
 }
 
 const MERGE: &str = "application/merge-patch+json";
+const STRATEGIC: &str = "application/strategic-merge-patch+json";
 const JSON: &str = "application/json-patch+json";
 const APPLY: &str = "application/apply-patch+yaml";
 
@@ -221,9 +222,91 @@ fn bad_definitions() -> Vec<Step> {
         .collect()
 }
 
+fn job_steps() -> Vec<Step> {
+    let jobs = "/apis/batch/v1/namespaces/NS/jobs";
+    let at = |rest: &str| format!("{jobs}/{rest}");
+    let with = |name: &str, spec: Value| {
+        let mut whole =
+            json!({"template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "x:1"}]}}});
+        for (key, value) in spec.as_object().into_iter().flatten() {
+            whole[key] = value.clone();
+        }
+        json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name}, "spec": whole})
+    };
+    let policy = json!({"rules": [{"action": "FailJob", "onExitCodes": {"operator": "In", "values": [1]}}]});
+    let always = json!({"template": {"spec": {"containers": [{"name": "c", "image": "x:1"}]}}});
+    vec![
+        post(jobs, with("a", json!({}))),
+        get(&at("a")),
+        post(jobs, with("b", json!({"parallelism": 2}))),
+        post(jobs, with("c", json!({"completions": 2, "completionMode": "Indexed", "podFailurePolicy": policy}))),
+        post(jobs, with("d", json!({"completionMode": "Indexed"}))),
+        post(jobs, with("d", always)),
+        post(jobs, with("d", json!({"parallelism": -1}))),
+        post(jobs, with("e", json!({"manualSelector": true}))),
+        patch(&at("a"), MERGE, json!({"spec": {"parallelism": 3}})),
+        patch(&at("a"), MERGE, json!({"spec": {"completions": 3}})),
+        patch(&at("a"), MERGE, json!({"spec": {"suspend": true, "ttlSecondsAfterFinished": 5}})),
+        patch(&at("a"), MERGE, json!({"spec": {"template": {"spec": {"restartPolicy": "OnFailure"}}}})),
+        delete(&at("a"), json!({"propagationPolicy": "Background"})),
+        get(&at("a")),
+        delete(&at("b"), json!({"propagationPolicy": "Background"})),
+        delete(&at("c"), json!({"propagationPolicy": "Background"})),
+    ]
+}
+
+fn deployment_steps() -> Vec<Step> {
+    let all = "/apis/apps/v1/namespaces/NS/deployments";
+    let web = format!("{all}/web");
+    let of = |containers: Value| {
+        json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"}, "spec": {
+            "selector": {"matchLabels": {"app": "web"}},
+            "template": {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": containers}}}})
+    };
+    let a =
+        json!({"name": "a", "image": "a:1", "ports": [{"containerPort": 80}], "env": [{"name": "X", "value": "1"}]});
+    let b = json!({"name": "b", "image": "b:1", "volumeMounts": [{"name": "v", "mountPath": "/v"}]});
+    let strategic = |spec: Value| patch(&web, STRATEGIC, json!({"spec": {"template": {"spec": spec}}}));
+    vec![
+        post(all, of(json!([a]))),
+        strategic(json!({"containers": [{"name": "a", "image": "a:2", "ports": [{"containerPort": 81}]}]})),
+        strategic(json!({"volumes": [{"name": "v", "emptyDir": {}}], "containers": [b]})),
+        strategic(
+            json!({"containers": [{"name": "a", "env": [{"name": "X", "$patch": "delete"}, {"name": "Y", "value": "2"}]}]}),
+        ),
+        strategic(
+            json!({"$setElementOrder/containers": [{"name": "b"}, {"name": "a"}], "containers": [{"name": "b", "image": "b:2"}]}),
+        ),
+        strategic(
+            json!({"containers": [{"name": "b", "$patch": "delete"}], "volumes": [{"name": "v", "$patch": "delete"}]}),
+        ),
+        strategic(json!({"tolerations": [{"key": "k", "operator": "Exists"}]})),
+        strategic(json!({"tolerations": [{"key": "l", "operator": "Exists"}]})),
+        strategic(json!({"nodeSelector": {"x": "1"}})),
+        strategic(json!({"nodeSelector": {"$patch": "replace", "y": "1"}})),
+        patch(&web, STRATEGIC, json!({"spec": {"strategy": {"$retainKeys": ["type"], "type": "Recreate"}}})),
+        patch(&web, STRATEGIC, json!({"metadata": {"finalizers": ["a.b/c", "a.b/d"]}})),
+        patch(&web, STRATEGIC, json!({"metadata": {"$deleteFromPrimitiveList/finalizers": ["a.b/c"]}})),
+        patch(&web, STRATEGIC, json!({"spec": {"replicas": null}})),
+        patch(&web, STRATEGIC, json!([1])),
+        patch(&format!("{web}?fieldValidation=Strict"), STRATEGIC, json!({"spec": {"nonsense": 1}})),
+        patch(&format!("{web}?fieldManager=applier"), APPLY, of(json!([{"name": "c", "image": "c:1"}]))),
+        patch(
+            &format!("{web}?fieldManager=applier"),
+            APPLY,
+            of(json!([{"name": "d", "image": "d:1", "ports": [{"containerPort": 1}]}])),
+        ),
+        patch(&format!("{web}?fieldManager=other"), APPLY, of(json!([{"name": "d", "image": "d:2"}]))),
+        patch(&format!("{web}?fieldManager=other&force=true"), APPLY, of(json!([{"name": "d", "image": "d:2"}]))),
+        patch(&web, MERGE, json!({"metadata": {"finalizers": null}})),
+        delete(&web, json!({})),
+    ]
+}
+
 /// What clients look at.
 fn view(answer: &Answer, path: &str) -> Value {
-    let body = &answer.body;
+    let uid = answer.body["metadata"]["uid"].as_str().unwrap_or("no uid");
+    let body = &serde_json::from_str::<Value>(&answer.body.to_string().replace(uid, "UID")).unwrap();
     let causes: BTreeSet<String> = body["details"]["causes"]
         .as_array()
         .into_iter()
@@ -243,9 +326,10 @@ fn view(answer: &Answer, path: &str) -> Value {
         .map(|f| format!("{} {} {} {}", f["manager"], f["operation"], f["subresource"], f["fieldsV1"]))
         .collect();
     let pod = path.contains("/pods");
+    let detailed = pod || path.contains("/jobs");
     // Admission plugins of the real server add to a Pod's spec, and owners of its parts are told in more detail.
-    let (spec, owners) =
-        if pod { (body["spec"]["nodeName"].clone(), json!(null)) } else { (body["spec"].clone(), json!(owners)) };
+    let owners = if detailed { json!(null) } else { json!(owners) };
+    let spec = if pod { body["spec"]["nodeName"].clone() } else { body["spec"].clone() };
     let status = if pod { body["status"]["phase"].clone() } else { body["status"].clone() };
     json!({"code": answer.code, "kind": body["kind"], "spec": spec, "data": body["data"], "status": status, "labels": meta["labels"],
         "finalizers": meta["finalizers"], "generation": meta["generation"], "owners": owners,
@@ -287,7 +371,9 @@ async fn a_real_server_answers_the_same() {
         assert_eq!(made.code, 201, "{}", made.body);
         until_served(client, &namespace).await;
     }
-    let steps = [config_map_steps(), pod_steps(), widget_steps(), bad_definitions()].into_iter().flatten();
+    let steps = [config_map_steps(), pod_steps(), job_steps(), deployment_steps(), widget_steps(), bad_definitions()]
+        .into_iter()
+        .flatten();
     let mut differing = Vec::new();
     for (i, step) in steps.enumerate() {
         let theirs = take(&real, &step, &namespace).await;

@@ -1,8 +1,9 @@
-//! The end of a journal after a power cut. The database trusts what looks like a finished write; a write whose pages reached the disk
-//! only in part can look so, and would keep the store from opening. It was never acknowledged, since each write is synced before the
-//! next begins, so it is cut off here first. Damage that whole writes follow is another matter: that is refused, never cut.
+//! The end of a database's journal after a crash or a power cut. The database trusts what looks like a finished write; a write whose
+//! pages reached the disk only in part can look so, and would keep the store from opening. It was never acknowledged, since nothing is
+//! before it is synced, so it is cut off here first. Damage that whole writes follow is another matter: that is refused, never cut.
 //!
-//! The layout read here is that of the database's third format: a start, its items, an end with a checksum and a fixed trailer.
+//! The layout read here is that of fjall's third format: a start, its items, an end with a checksum and a fixed trailer. What the writes
+//! mean is their store's matter.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -27,11 +28,15 @@ enum End {
     Damaged { at: usize },
 }
 
-/// Cuts off a torn last write of the newest journal in `dir`.
+/// Cuts off a torn last write of the newest journal in `dir`, a database's folder; nothing is done where there is none. To be called
+/// before the database is opened, by whoever has it alone.
 ///
 /// # Errors
 /// A sentence when the journal is damaged before its end; otherwise what the disk said.
-pub(crate) fn mend(dir: &Path) -> Result<(), io::Error> {
+pub fn mend(dir: &Path) -> Result<(), io::Error> {
+    if !dir.exists() {
+        return Ok(());
+    }
     let Some(path) = newest_journal(dir)? else { return Ok(()) };
     let mut bytes = Vec::new();
     File::open(&path)?.read_to_end(&mut bytes)?;

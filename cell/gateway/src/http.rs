@@ -1,0 +1,77 @@
+//! The HTTP port: accepts connections, bounded in number, gives each so long to send a head, and closes so that the last answer arrives.
+//! What is answered is the router's matter.
+
+mod stream;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use cell_runtime::CancellationToken;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::gateway::Gateway;
+pub use stream::ClientStream;
+
+/// Bytes of a request's head: some libraries send long tokens and user agents, none sends more.
+const MAX_HEAD_BYTES: usize = 64 * 1024;
+/// Pause after the system refused to accept: it is out of files, and a few may be given back.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Serves clients until `end`. Upgraded connections are not its own any more.
+pub async fn serve(gateway: Arc<Gateway>, listener: TcpListener, router: Router, end: CancellationToken) {
+    let permits = Arc::new(Semaphore::new(gateway.config.limits.max_http_connections));
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            () = end.cancelled() => return,
+        };
+        match accepted {
+            Ok((stream, _)) => match permits.clone().try_acquire_owned() {
+                Ok(permit) => {
+                    let connection = connection(gateway.clone(), stream, router.clone(), permit);
+                    let end = end.clone();
+                    tokio::spawn(async move {
+                        tokio::select! {
+                            () = connection => {}
+                            () = end.cancelled() => {}
+                        }
+                    });
+                }
+                Err(_) => {
+                    gateway.metrics.refused_connections.inc();
+                }
+            },
+            Err(error) => {
+                tracing::warn!(%error, "failed to accept a client; is the limit of open files too low?");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+}
+
+async fn connection(gateway: Arc<Gateway>, stream: TcpStream, router: Router, _permit: OwnedSemaphorePermit) {
+    if stream.set_nodelay(true).is_err() {
+        // It is gone already.
+        return;
+    }
+    let served = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(gateway.config.limits.http_head_timeout)
+        .max_buf_size(MAX_HEAD_BYTES)
+        .serve_connection(TokioIo::new(ClientStream::new(stream)), TowerToHyperService::new(router))
+        .with_upgrades()
+        .await;
+    match served {
+        Err(error) if error.is_timeout() => gateway.metrics.slow_senders.inc(),
+        Err(error) => {
+            tracing::debug!(%error, "a client's connection broke");
+            0
+        }
+        Ok(()) => 0,
+    };
+}

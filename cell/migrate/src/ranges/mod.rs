@@ -1,0 +1,20 @@
+//! PURE: which token ranges of which tables are done, which are leased and to whom, which failed, and why it is not faster. It takes
+//! the time as an argument and does no I/O; what must survive a crash it hands out as [`Record`]s, to be committed before its answer
+//! is given. It never knows what a row is.
+
+mod interval;
+mod lease;
+mod machine;
+mod record;
+mod summary;
+mod throttle;
+
+pub use interval::{IntervalSet, Tokens};
+pub use lease::{FailureKind, Grant, Progress, Verdict};
+pub use machine::{Control, ControlError, LaneName, Machine, Settings};
+pub use record::{Counts, Finding, FindingKind, Phase, Record, Saved, SavedLease};
+pub use summary::{RangeRow, Receipt, State};
+pub use throttle::{Sample, Throttle, ThrottleReason};
+
+#[cfg(test)]
+mod tests;

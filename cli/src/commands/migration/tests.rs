@@ -1,0 +1,88 @@
+//! What the migration verbs send, show and exit with.
+
+use clap::Parser;
+use serde_json::json;
+
+use super::*;
+
+#[derive(Parser)]
+struct Line {
+    #[command(flatten)]
+    what: WhatArgs,
+}
+
+fn what(line: &str) -> WhatArgs {
+    Line::try_parse_from(std::iter::once("x").chain(line.split(' '))).unwrap().what
+}
+
+fn object(status: Value) -> Value {
+    json!({"metadata": {"name": "m", "generation": 1}, "status": status})
+}
+
+#[test]
+fn start_sends_exactly_what_was_reviewed_and_the_next_command_repeats_it() {
+    let line = "--from a --to b --units b0001,b0002 --target-stage Verify --rollback-window-seconds 0";
+    let args = what(line);
+    let request = serde_json::to_value(args.request(Some("abc".into()))).unwrap();
+    let expected = json!({"source": "a", "target": "b", "units": ["b0001", "b0002"], "targetStage": "Verify",
+        "rollbackWindowSeconds": 0, "planHash": "abc"});
+    assert_eq!(request, expected);
+    assert_eq!(args.flags(), line);
+}
+
+#[test]
+fn one_line_says_how_far_it_is_how_fast_and_how_long() {
+    let status = json!({"stage": "Backfill", "ranges": {"done": 5, "total": 9, "failed": 1}, "rowsPerSecond": 12_000,
+        "backlog": 3, "lagSeconds": 1, "throttledBy": "target p99 40 ms", "etaSeconds": 90});
+    assert_eq!(
+        watch::heartbeat(&status),
+        "Backfill · 5/9 ranges (1 failed) · 12000 rows/s · backlog 3 · lag 1 s · throttled: target p99 40 ms · 90 s left"
+    );
+    assert_eq!(watch::heartbeat(&Value::Null), "not begun");
+}
+
+#[test]
+fn the_watch_ends_when_it_ends_or_needs_someone() {
+    let code = |status| {
+        watch::verdict("m", &object(status)).map(|ended| match ended {
+            Ok(exit) => exit.code(),
+            Err(error) => error.exit().code(),
+        })
+    };
+    let result = |result: &str| json!({"observedGeneration": 1, "result": result});
+    assert_eq!(["Completed", "Refused", "Aborted", "RolledBack"].map(|end| code(result(end))), [0, 3, 1, 1].map(Some));
+    let blocked = |reason: &str| json!({"observedGeneration": 1, "blockedBy": format!("{reason}: x")});
+    assert_eq!(code(blocked("TargetStageReached")), Some(0));
+    assert_eq!(code(blocked("ReceiptDirty")), Some(3));
+    assert_eq!(code(blocked("Waiting")), None);
+}
+
+#[test]
+fn what_helps_next_follows_what_it_waits_for() {
+    let next =
+        |stage: &str, reason: &str| next_step("m", &json!({"stage": stage, "blockedBy": format!("{reason}: x")}));
+    assert_eq!(next("ShadowRead", "TargetStageReached"), "cellctl migration advance m");
+    assert_eq!(next("Reverse", "TargetStageReached"), "cellctl migration complete m");
+    assert_eq!(next("Verify", "ReceiptStale"), "cellctl migration verify m");
+    assert_eq!(next("Backfill", "Waiting"), "cellctl migration watch m");
+}
+
+#[test]
+fn advancing_goes_one_stage_further_or_where_told() {
+    let further = |now: Value, to: Option<&str>| steer::further(&now, to).map(|stage| format!("{stage:?}"));
+    assert_eq!(further(json!("ShadowRead"), None).unwrap(), "Cutover");
+    assert_eq!(further(json!("Complete"), None).unwrap(), "Complete");
+    assert_eq!(further(Value::Null, None).unwrap(), "Cutover", "the default is ShadowRead");
+    assert_eq!(further(json!("Verify"), Some("Complete")).unwrap(), "Complete");
+    assert_eq!(further(json!("Verify"), Some("Reverse")).unwrap_err().exit(), Exit::Usage);
+}
+
+#[test]
+fn nothing_named_like_a_secret_leaves_in_a_report() {
+    let mut bundle = json!({"storageCells": [{"spec": {"external": {"secretRef": "login", "password": "hunter2"}}}],
+        "caPem": "x", "firstToken": 5, "token": "t"});
+    report::redact(&mut bundle);
+    let text = bundle.to_string();
+    assert!(!text.contains("hunter2") && text.contains("login") && text.contains(r#""firstToken":5"#), "{text}");
+    assert_eq!((&bundle["token"], &bundle["caPem"]), (&json!("redacted"), &json!("redacted")));
+}

@@ -1,0 +1,141 @@
+//! `cellctl migration watch MIGRATION`: follows a run with one line, until it ends or waits for a person. Exits 0 when it completed
+//! or has come as far as it was told, 3 when it is refused or needs someone, 1 when it was undone. Interrupting it changes nothing.
+
+use std::time::Duration;
+
+use clap::Args;
+use serde_json::Value;
+use tokio::time::Instant;
+
+use super::{next_step, view};
+use crate::args::Global;
+use crate::blocked;
+use crate::commands::read::one;
+use crate::connect::Connection;
+use crate::exit::{CommandError, Exit};
+use crate::kinds::Kind;
+use crate::output::Format;
+use crate::progress::Progress;
+
+const EVERY: Duration = Duration::from_secs(1);
+/// The API may be away this long before the watch gives up.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Reasons that nothing but a person ends.
+const NEEDS_SOMEONE: [&str; 7] = [
+    "MigrationPaused",
+    "ReceiptDirty",
+    "ReceiptStale",
+    "ShadowMismatch",
+    "LossNotAccepted",
+    "StageUnknown",
+    "InvalidSpec",
+];
+
+/// Flags of `watch`.
+#[derive(Args, Debug)]
+pub struct WatchArgs {
+    /// The StorageMigration
+    #[arg(value_name = "MIGRATION")]
+    pub name: String,
+}
+
+/// Follows the run.
+///
+/// # Errors
+/// [`CommandError::TimedOut`] after `--timeout`.
+pub async fn run(args: WatchArgs, global: &Global) -> Result<Exit, CommandError> {
+    let connection = Connection::open(global).await?;
+    follow(&connection, &args.name, global).await
+}
+
+/// Follows a run by name.
+pub(super) async fn follow(connection: &Connection, name: &str, global: &Global) -> Result<Exit, CommandError> {
+    let progress = Progress::to_stderr();
+    let phase = progress.phase(name, Some(1_000_000));
+    let deadline = global.timeout.map(|timeout| Instant::now() + timeout);
+    let mut answered = Instant::now();
+    let mut last = "nothing known of it yet".to_owned();
+    loop {
+        match one(connection, Kind::StorageMigrations, name).await {
+            Ok(object) => {
+                answered = Instant::now();
+                let status = &object["status"];
+                last = blocked::of_resource(&object);
+                let done = status["donePpm"].as_u64().unwrap_or_default();
+                phase.set(done, &format!("{} · {last}", heartbeat(status)));
+                if let Some(ended) = verdict(name, &object) {
+                    phase.finish(status["result"].as_str().unwrap_or(&last));
+                    view(&object)?.print(global.output)?;
+                    if ended.is_ok() && status["result"].is_null() && global.output == Format::Table {
+                        progress.say(&format!("next: {}", next_step(name, status)));
+                    }
+                    return ended;
+                }
+            }
+            Err(error) if answered.elapsed() > PATIENCE || last == "nothing known of it yet" => return Err(error),
+            Err(error) => phase.note(&error.to_string()),
+        }
+        if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+            return Err(CommandError::TimedOut {
+                waited_for: format!("migration {name}"),
+                blocked_by: last,
+                next: format!("cellctl describe storagemigration {name}"),
+            });
+        }
+        tokio::time::sleep(EVERY).await;
+    }
+}
+
+/// One line: stage, copied n of m, rows a second, backlog, lag, end.
+pub(super) fn heartbeat(status: &Value) -> String {
+    let number = |value: &Value| value.as_i64();
+    let mut parts = vec![status["stage"].as_str().unwrap_or("not begun").to_owned()];
+    let ranges = &status["ranges"];
+    if let (Some(done), Some(total)) = (number(&ranges["done"]), number(&ranges["total"])) {
+        let failed = number(&ranges["failed"]).filter(|failed| *failed > 0);
+        let failed = failed.map(|failed| format!(" ({failed} failed)")).unwrap_or_default();
+        parts.push(format!("{done}/{total} ranges{failed}"));
+    }
+    if let (Some(cut), Some(logs)) = (number(&status["logsCutOver"]), number(&status["logs"])) {
+        parts.push(format!("{cut}/{logs} logs cut over"));
+    }
+    if let Some(rate) = number(&status["rowsPerSecond"]) {
+        parts.push(format!("{rate} rows/s"));
+    }
+    if let Some(backlog) = number(&status["backlog"]) {
+        parts.push(format!("backlog {backlog}"));
+    }
+    if let Some(lag) = number(&status["lagSeconds"]) {
+        parts.push(format!("lag {lag} s"));
+    }
+    if let Some(why) = status["throttledBy"].as_str() {
+        parts.push(format!("throttled: {why}"));
+    }
+    if let Some(eta) = number(&status["etaSeconds"]) {
+        parts.push(format!("{eta} s left"));
+    }
+    parts.join(" · ")
+}
+
+/// The exit, once there is one.
+pub(super) fn verdict(name: &str, object: &Value) -> Option<Result<Exit, CommandError>> {
+    let status = &object["status"];
+    let blocked = blocked::of_resource(object);
+    let ready = blocked::condition(object, "Ready");
+    let message = ready.and_then(|ready| ready["message"].as_str()).unwrap_or_default().to_owned();
+    let reason = blocked.split(':').next().unwrap_or_default().to_owned();
+    match status["result"].as_str() {
+        Some("Completed") => Some(Ok(Exit::Done)),
+        Some("Refused") => {
+            Some(Err(CommandError::refused("Refused", message, format!("cellctl describe storagemigration {name}"))))
+        }
+        Some(other) => {
+            Some(Err(CommandError::Failed(anyhow::anyhow!("the migration was undone ({other}): {message}"))))
+        }
+        None if reason == "TargetStageReached" => Some(Ok(Exit::Done)),
+        None if NEEDS_SOMEONE.contains(&reason.as_str()) => {
+            Some(Err(CommandError::refused(reason, blocked, next_step(name, status))))
+        }
+        None => None,
+    }
+}

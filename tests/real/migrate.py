@@ -1,0 +1,74 @@
+#!/usr/bin/env python3
+"""The standalone migration between two real Cassandras: the suite of cell/migrate, then a table that is hard to copy.
+
+    migrate.py suite PROGRAMS          what tests/real/run calls; PROGRAMS is the folder of the program `cell`
+    migrate.py skewed PROGRAMS [ROWS]  only the hard table: ROWS skewed rows (2,000,000), a wall of tombstones, partitions of 1 MB, one
+                                       of 200 MB; the copy must finish, be clean, and name the slow ranges
+
+The nodes of this suite are 127.89.0.1 (source) and 127.89.0.2 (target); only what is started here is signalled.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import cassandra
+
+SOURCE, TARGET = "127.89.0.1", "127.89.0.2"
+ROOT = cassandra.ROOT
+
+
+def with_nodes(work):
+    """Both nodes, on a port for JMX that the other suites do not use."""
+    cassandra.jmx_port = lambda address: 7800 + int(address.rsplit(".", 1)[1])
+    base = Path(tempfile.mkdtemp(prefix="cellplane-migrate-"))
+    folders = [base / "source", base / "target"]
+    try:
+        cassandra.start(SOURCE, folders[0], cluster="source")
+        cassandra.start(TARGET, folders[1], cluster="target")
+        code = work(base)
+    finally:
+        for folder in folders:
+            cassandra.stop(folder)
+    if code == 0:
+        shutil.rmtree(base, ignore_errors=True)
+    else:
+        cassandra.say(f"the nodes' logs are in {base}")
+    return code
+
+
+def cargo_test(programs, *filters, **environment):
+    command = ["cargo", "test", "--quiet", "-p", "cell-migrate", "--test", "real", "--", "--nocapture", "--test-threads=1", *filters]
+    env = {**os.environ, "CELL_MIGRATE_CQL": f"{SOURCE}:9042,{TARGET}:9042",
+           "CELL_PROGRAM": str(Path(programs).resolve() / "cell"), **environment}
+    cassandra.say(" ".join(command))
+    return subprocess.run(command, cwd=ROOT, env=env).returncode
+
+
+def skewed(programs, rows, base):
+    """Loaded by the suite's own test, which needs the driver; looked at here."""
+    report = base / "skewed.json"
+    code = cargo_test(programs, "--ignored", "skewed", CELL_MIGRATE_ROWS=str(rows), CELL_MIGRATE_REPORT=str(report))
+    if code == 0:
+        outcome = json.loads(report.read_text())
+        for finding in outcome["findings"]:
+            print(f"{finding['kind']}: {finding['table']} {finding['partition']} {finding['message'][:160]}")
+    return code
+
+
+def main():
+    match sys.argv[1:]:
+        case ["suite", programs]:
+            return with_nodes(lambda base: cargo_test(programs))
+        case ["skewed", programs, *rows]:
+            return with_nodes(lambda base: skewed(programs, int(rows[0]) if rows else 2_000_000, base))
+    print(__doc__)
+    return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())
