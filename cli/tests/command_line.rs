@@ -367,6 +367,7 @@ fn fleet_at_work(method: &Method, path: &str, _body: &Value, _base: &str) -> Opt
     let answer = match path.rsplit('/').next()? {
         "cells" => list("Cell", json!([cell])),
         "storagecells" => list("StorageCell", json!([])),
+        "storagemigrations" => list("StorageMigration", json!([])),
         "guilds" => list("Guild", json!([])),
         "moves" => list("Move", json!([])),
         "automation" => json!({"paused": false}),
