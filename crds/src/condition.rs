@@ -65,8 +65,6 @@ reasons! {
     Bootstrapping,
     /// Heads exist although the directory is empty: they are adopted.
     Adopting,
-    /// The storage engine comes with a later version.
-    EngineUnsupported,
     /// The field is understood but this version does not act on it.
     NotSupported,
     /// A resource that the spec names does not exist.
