@@ -3,7 +3,7 @@
 
     migrate.py CELL [ROWS]       CELL is a release build of the program `cell`; ROWS is 1,000,000
 
-Prints one line of JSON a figure. All three carry the same rows of about 130 bytes, 50 in a partition, with their write times. The
+Prints one line of JSON a figure, and last the ratios to the first and to the last run of ours. All three carry the same rows of about 130 bytes, 50 in a partition, with their write times. The
 machine is shared by source, target and the tool, so ratios say more than times; ours is run first and again last, so that a machine
 that became busier shows. Memory and processor time are the tool's own. Ours may answer slowly here as its peers may: its bound on latency,
 which spares a cluster that serves others, is lifted.
@@ -120,7 +120,8 @@ def main():
         cassandra.start(TARGET, folder / "target", cluster="target")
         fill("benchmark_is_filled")
         cassandra.nodetool(SOURCE, "flush")
-        show(ours(cell, folder / "first"))
+        first = ours(cell, folder / "first")
+        show(first)
         show(ours(cell, folder / "first", "--verify"))
         fill("benchmark_is_emptied")
         at = ["-k", "bench", "-t", "rows", "-c", "json", "--schema.preserveTimestamp", "true", "--schema.preserveTtl", "true"]
@@ -129,9 +130,18 @@ def main():
         show(unload)
         show(load)
         fill("benchmark_is_emptied")
-        show(sstableloader(folder))
+        loader = sstableloader(folder)
+        show(loader)
         fill("benchmark_is_emptied")
-        show(ours(cell, folder / "again"))
+        again = ours(cell, folder / "again")
+        show(again)
+        both = [first["seconds"], again["seconds"]]
+        bulk = {part: unload[part] + load[part] for part in ("seconds", "cpuSeconds")}
+        show({"ratios": {
+            "dsbulkToOurs": [round(bulk["seconds"] / seconds, 2) for seconds in both],
+            "dsbulkToOursCpu": [round(bulk["cpuSeconds"] / max(one["cpuSeconds"], 0.1), 1) for one in (first, again)],
+            "sstableloaderToOurs": [round(loader["seconds"] / seconds, 2) for seconds in both],
+        }})
     finally:
         cassandra.stop(folder / "source")
         cassandra.stop(folder / "target")

@@ -14,7 +14,6 @@ use tokio::process::Command;
 
 use crate::measure;
 
-const FOR: Duration = Duration::from_secs(5);
 const BODY: usize = 500;
 const WRITERS: [usize; 3] = [1, 32, 512];
 
@@ -25,6 +24,8 @@ pub struct Flags {
     folder: PathBuf,
     #[arg(long)]
     writers: usize,
+    #[arg(long)]
+    seconds: u64,
 }
 
 fn open(folder: &Path) -> anyhow::Result<EmbeddedStore> {
@@ -60,7 +61,7 @@ pub async fn write(flags: Flags) -> anyhow::Result<()> {
             }
         });
     }
-    tokio::time::sleep(FOR).await;
+    tokio::time::sleep(Duration::from_secs(flags.seconds)).await;
     println!("{}", done.load(Ordering::Relaxed));
     std::future::pending().await
 }
@@ -71,10 +72,10 @@ struct Killed {
     recovery: Duration,
 }
 
-async fn killed(writers: usize) -> anyhow::Result<Killed> {
+async fn killed(writers: usize, seconds: u64) -> anyhow::Result<Killed> {
     let folder = tempfile::tempdir()?;
     let mut child = Command::new(std::env::current_exe()?)
-        .args(["engine-writer", "--writers", &writers.to_string(), "--folder"])
+        .args(["engine-writer", "--writers", &writers.to_string(), "--seconds", &seconds.to_string(), "--folder"])
         .arg(folder.path())
         .stdout(std::process::Stdio::piped())
         .kill_on_drop(true)
@@ -109,14 +110,14 @@ async fn killed(writers: usize) -> anyhow::Result<Killed> {
     Ok(Killed { acknowledged: line.trim().parse()?, found, recovery })
 }
 
-pub async fn run() -> anyhow::Result<()> {
+pub async fn run(seconds: u64) -> anyhow::Result<()> {
     let mut alone = 0.0;
     for writers in WRITERS {
-        let Killed { acknowledged, found, recovery } = killed(writers).await?;
+        let Killed { acknowledged, found, recovery } = killed(writers, seconds).await?;
         if found < acknowledged {
             bail!("{acknowledged} rows were acknowledged and {found} found after kill -9");
         }
-        let rate = acknowledged as f64 / FOR.as_secs_f64();
+        let rate = acknowledged as f64 / seconds.max(1) as f64;
         if writers == 1 {
             alone = rate;
         }

@@ -20,6 +20,7 @@ mod measure;
 mod process;
 mod reads;
 mod route;
+mod shipping;
 mod sockets;
 mod switch;
 
@@ -71,9 +72,22 @@ enum Benchmark {
         guilds: usize,
     },
     /// Message pages: many alike at once, other channels beside a hot one, pages over several buckets.
-    Reads,
+    Reads {
+        /// Reads at once.
+        #[arg(long, default_value_t = 20_000)]
+        at_once: u64,
+        /// Reads of each kind that are timed one by one.
+        #[arg(long, default_value_t = 300)]
+        timed: usize,
+    },
+    /// What a migration costs sends: shipped to a target that is well, fails, or answers late, beside none.
+    Shipping,
     /// The embedded engine: rows a second by writers, and opening after kill -9.
-    Engine,
+    Engine {
+        /// How long each number of writers writes.
+        #[arg(long, default_value_t = 5)]
+        seconds: u64,
+    },
     /// What `engine` kills.
     #[command(hide = true)]
     EngineWriter(engine::Flags),
@@ -94,8 +108,9 @@ fn main() -> anyhow::Result<()> {
         Benchmark::Idle { sessions } => runtime.block_on(idle::run(sessions)),
         Benchmark::Switch { sessions, moves } => runtime.block_on(switch::run(&sessions, moves)),
         Benchmark::Operator { guilds } => runtime.block_on(edits::run(guilds)),
-        Benchmark::Reads => runtime.block_on(reads::run()),
-        Benchmark::Engine => runtime.block_on(engine::run()),
+        Benchmark::Reads { at_once, timed } => runtime.block_on(reads::run(at_once, timed)),
+        Benchmark::Engine { seconds } => runtime.block_on(engine::run(seconds)),
+        Benchmark::Shipping => runtime.block_on(shipping::run()),
         Benchmark::EngineWriter(flags) => runtime.block_on(engine::write(flags)),
         Benchmark::Gateway(flags) => runtime.block_on(process::serve(flags)),
     }

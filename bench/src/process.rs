@@ -52,6 +52,7 @@ pub async fn serve(flags: Flags) -> anyhow::Result<()> {
         public_url: format!("http://{LOCAL}:{}", flags.http_port),
         token_keys_dir: keys,
         grace: Duration::from_secs(1),
+        linger: Duration::ZERO,
         limits,
     };
     Ok(cell_gateway::run(config, CancellationToken::new()).await?)

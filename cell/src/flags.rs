@@ -157,6 +157,9 @@ pub struct GatewayFlags {
     /// Longest time for a drain, in seconds.
     #[arg(long, default_value_t = 20)]
     drain_grace_seconds: u64,
+    /// How long a drain still takes new connections, in seconds: whoever sends clients here learns of it that much later.
+    #[arg(long, default_value_t = 3)]
+    drain_linger_seconds: u64,
 }
 
 impl GatewayFlags {
@@ -173,6 +176,7 @@ impl GatewayFlags {
             public_url: self.public_url,
             token_keys_dir: self.token_keys_dir,
             grace: Duration::from_secs(self.drain_grace_seconds),
+            linger: Duration::from_secs(self.drain_linger_seconds),
             limits,
         })
     }

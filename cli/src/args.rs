@@ -23,7 +23,7 @@ pub struct Cli {
 const AFTER: &str = "\
 Exit codes: 0 done, 1 failed, 2 usage, 3 blocked or refused, 4 timed out, 5 partly done.
 Data goes to stdout, everything else to stderr.
-Which cluster: --kubeconfig, else $KUBECONFIG, else (without --context) the sandbox `default` if there is one, else ~/.kube/config.
+Which cluster: --kubeconfig, else $KUBECONFIG, else (without --context) the sandbox of $CELLPLANE_SANDBOX (`default`) if there is one, else ~/.kube/config.
 cellctl never writes a kubeconfig of yours.";
 
 /// Flags that every command takes.

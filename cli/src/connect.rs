@@ -9,6 +9,7 @@ use kube::{Api, Client, Config};
 
 use crate::args::Global;
 use crate::exit::CommandError;
+use crate::sandbox::launch::CONTROL;
 use crate::sandbox::state::{DEFAULT_NAME, StateDir};
 
 /// How long a single request may take.
@@ -58,12 +59,11 @@ impl Connection {
     pub async fn open(global: &Global) -> Result<Self, CommandError> {
         let environment = std::env::var_os("KUBECONFIG").is_some_and(|value| !value.is_empty());
         let named = std::env::var("CELLPLANE_SANDBOX").ok().filter(|name| !name.is_empty());
-        let sandbox = StateDir::find(named.as_deref().unwrap_or(DEFAULT_NAME), None)
-            .ok()
-            .filter(StateDir::exists)
-            .map(|state| state.kubeconfig())
-            .filter(|path| path.exists());
+        let state = StateDir::find(named.as_deref().unwrap_or(DEFAULT_NAME), None).ok().filter(StateDir::exists);
+        let sandbox = state.as_ref().map(StateDir::kubeconfig).filter(|path| path.exists());
+        let runs = state.as_ref().and_then(|state| state.process(CONTROL)).is_some_and(|control| control.is_alive());
         match source(global.kubeconfig.as_deref(), environment, global.context.is_some(), sandbox) {
+            Source::Sandbox(_) if !runs => Err(stopped(named.as_deref().unwrap_or(DEFAULT_NAME))),
             Source::File(path) | Source::Sandbox(path) => Self::from_file(&path, global).await,
             Source::Kubectl => {
                 let kubeconfig = Kubeconfig::read().map_err(|error| no_kubeconfig(&error.to_string()))?;
@@ -152,6 +152,15 @@ fn check_address(address: &str, plaintext: bool) -> Result<(), CommandError> {
         format!("{address} is plain http and not on this machine: your Kubernetes token would be readable on the way"),
         "kubectl port-forward to the operator and its loopback address, or --plaintext where address and network are trusted",
     ))
+}
+
+fn stopped(name: &str) -> CommandError {
+    CommandError::Waiting {
+        stalled: true,
+        what: format!("sandbox {name}"),
+        why: "it does not run; its state is kept".to_owned(),
+        next: "cellctl sandbox up".to_owned(),
+    }
 }
 
 fn no_kubeconfig(reason: &str) -> CommandError {

@@ -100,8 +100,19 @@ pub enum CommandError {
         next: String,
     },
     /// Exit 1.
-    #[error("{0:#}")]
+    #[error("{}", causes(.0))]
     Failed(anyhow::Error),
+}
+
+/// An error and what caused it. Many an error says already what its cause says; nobody wants to read that twice.
+fn causes(error: &anyhow::Error) -> String {
+    let mut text = error.to_string();
+    for cause in error.chain().skip(1).map(ToString::to_string).filter(|cause| !cause.is_empty()) {
+        if !text.ends_with(&cause) {
+            text = format!("{text}: {cause}");
+        }
+    }
+    text
 }
 
 impl From<anyhow::Error> for CommandError {
@@ -179,6 +190,15 @@ mod tests {
         assert_eq!(waiting(false).report(), "waiting: cell/a: w\n  next: n");
         assert_eq!(waiting(true).report(), "blocked: cell/a: w\n  next: n");
         assert_eq!(waiting(false).exit(), Exit::Blocked);
+    }
+
+    #[test]
+    fn a_cause_is_said_once() {
+        let cause = || std::io::Error::other("no room");
+        let told = anyhow::Error::from(cause()).context("failed to use a: no room");
+        assert_eq!(CommandError::from(told).report(), "error: failed to use a: no room");
+        let untold = anyhow::Error::from(cause()).context("write a");
+        assert_eq!(CommandError::from(untold).report(), "error: write a: no room");
     }
 
     #[test]

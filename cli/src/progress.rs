@@ -46,6 +46,16 @@ impl Progress {
         }
     }
 
+    /// Lines below the bars, none yet.
+    pub fn lines(&self) -> Lines<'_> {
+        Lines { progress: self, shown: Vec::new() }
+    }
+
+    /// Whether it is shown on a terminal.
+    pub fn is_live(&self) -> bool {
+        self.bars.is_some()
+    }
+
     /// Begins a phase; with a total, what is done is counted.
     pub fn phase(&self, name: &str, total: Option<u64>) -> Phase {
         let bar = self.bars.as_ref().map(|bars| bars.add(new_bar(name, total)));
@@ -57,6 +67,39 @@ impl Progress {
             began: Instant::now(),
             shown: Mutex::new(Shown { note: String::new(), peak: 0, peak_at: Instant::now(), at: None }),
         }
+    }
+}
+
+/// Lines on a terminal that are replaced while work goes on; nothing where there is none.
+#[derive(Debug)]
+pub struct Lines<'a> {
+    progress: &'a Progress,
+    shown: Vec<ProgressBar>,
+}
+
+impl Lines<'_> {
+    /// Shows these lines and no others.
+    pub fn set(&mut self, lines: &[String]) {
+        let Some(bars) = &self.progress.bars else { return };
+        while self.shown.len() > lines.len() {
+            self.shown.pop().iter().for_each(ProgressBar::finish_and_clear);
+        }
+        while self.shown.len() < lines.len() {
+            let bar = ProgressBar::new_spinner();
+            if let Ok(style) = ProgressStyle::with_template("{wide_msg}") {
+                bar.set_style(style);
+            }
+            self.shown.push(bars.add(bar));
+        }
+        for (bar, line) in self.shown.iter().zip(lines) {
+            bar.set_message(line.clone());
+        }
+    }
+}
+
+impl Drop for Lines<'_> {
+    fn drop(&mut self) {
+        self.shown.iter().for_each(ProgressBar::finish_and_clear);
     }
 }
 

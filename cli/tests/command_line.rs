@@ -187,6 +187,41 @@ fn a_sandbox_that_is_not_there_is_said_to_be_absent() {
     assert_eq!((code(&output), stdout(&output).contains("absent")), (0, true));
 }
 
+/// A sandbox's state as `sandbox down` or a power cut leaves it.
+fn stopped_sandbox() -> tempfile::TempDir {
+    let home = tempfile::tempdir().unwrap();
+    let folder = home.path().join(".local/state/cellplane/sandbox/default");
+    std::fs::create_dir_all(&folder).unwrap();
+    std::fs::write(folder.join("kubeconfig"), "{}").unwrap();
+    std::fs::write(folder.join("settings.json"), "{}").unwrap();
+    home
+}
+
+#[test]
+fn a_stopped_sandbox_is_said_to_be_stopped_and_how_it_starts() {
+    let home = stopped_sandbox();
+    for line in ["status", "get moves", "locate 5", "token issue --bot a"] {
+        let output = cellctl(line, &[("HOME", home.path().to_str().unwrap())]);
+        assert_eq!((code(&output), stdout(&output).as_str()), (3, ""), "{line}: {}", stderr(&output));
+        assert!(stderr(&output).starts_with("blocked: sandbox default: it does not run"), "{}", stderr(&output));
+        assert!(stderr(&output).contains("next: cellctl sandbox up"), "{}", stderr(&output));
+    }
+}
+
+#[test]
+fn torn_settings_of_a_sandbox_are_no_reason_to_delete_it() {
+    let home = stopped_sandbox();
+    let settings = home.path().join(".local/state/cellplane/sandbox/default/settings.json");
+    for torn in ["", "{\"version\": 1, \"na", "{\"version\": 1, \"etcdPort\": -1}"] {
+        std::fs::write(&settings, torn).unwrap();
+        let output = cellctl("sandbox up --no-build", &[("HOME", home.path().to_str().unwrap())]);
+        assert_eq!(code(&output), 1, "{}", stderr(&output));
+        let said = stderr(&output);
+        assert!(said.contains(&format!("next: rm {}", settings.display())) && !said.contains("delete"), "{said}");
+        assert_eq!(std::fs::read_to_string(&settings).unwrap(), torn, "it is left as it was");
+    }
+}
+
 #[test]
 fn colours_never_reach_a_pipe() {
     let output = cellctl("get cells", &[]);

@@ -22,6 +22,7 @@ use serde::{Deserialize, Serialize};
     selectable = ".spec.storageCellRef",
     doc = "A cell: gateways, guild nodes and data services on one StorageCell.",
     validation = Rule::new("self.metadata.name.size() <= 40").message("metadata.name must have at most 40 characters, so that the names of its objects stay legal").reason(Reason::FieldValueInvalid),
+    validation = Rule::new("self.metadata.name.matches('^[a-z][-a-z0-9]*$')").message("metadata.name must begin with a letter and hold only a-z, 0-9 and '-': hosts are named after it").reason(Reason::FieldValueInvalid),
     validation = Rule::new("self.spec.storageCellRef == oldSelf.spec.storageCellRef || (has(self.status) && has(self.status.storage) && self.spec.storageCellRef == self.status.storage.serving)").message("storageCellRef cannot change here: it takes a StorageMigration, and follows status.storage.serving after it").reason(Reason::FieldValueInvalid),
     printcolumn(name = "Ready", type_ = "string", json_path = ".status.conditions[?(@.type==\"Ready\")].status"),
     printcolumn(name = "Reason", type_ = "string", json_path = ".status.conditions[?(@.type==\"Ready\")].reason"),
@@ -38,7 +39,7 @@ pub struct CellSpec {
     pub roles: Roles,
     /// Name of the StorageCell that holds this cell's data. A cell changes it only by a
     /// StorageMigration; after one, it may be set to what `status.storage.serving` names.
-    #[schemars(length(min = 1, max = 40), regex(pattern = r"^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$"))]
+    #[schemars(length(min = 1, max = 40), regex(pattern = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"))]
     pub storage_cell_ref: String,
     /// VoiceRegions whose SFUs this cell uses. Not supported yet: the cell is Stalled when it is set.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -112,7 +113,7 @@ pub struct RoleTemplate {
     pub memory: Option<String>,
     /// Labels that the node must have.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    #[schemars(length(max = 16))]
+    #[schemars(extend("maxProperties" = 16, "additionalProperties" = {"type": "string", "maxLength": 63}))]
     pub node_selector: BTreeMap<String, String>,
     /// Further flags of the role's program, for tuning (`--name=value` each).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -21,6 +21,7 @@ use crate::cell::Roles;
     derive = "PartialEq",
     doc = "A fleet: one per namespace; its cells share one etcd prefix and one entry address.",
     validation = Rule::new("self.metadata.name.size() <= 40").message("metadata.name must have at most 40 characters, so that the names of its objects stay legal").reason(Reason::FieldValueInvalid),
+    validation = Rule::new("self.metadata.name.matches('^[a-z][-a-z0-9]*$')").message("metadata.name must begin with a letter and hold only a-z, 0-9 and '-': hosts are named after it").reason(Reason::FieldValueInvalid),
     printcolumn(name = "Ready", type_ = "string", json_path = ".status.conditions[?(@.type==\"Ready\")].status"),
     printcolumn(name = "Reason", type_ = "string", json_path = ".status.conditions[?(@.type==\"Ready\")].reason"),
     printcolumn(name = "Cells", type_ = "integer", json_path = ".status.cells"),
@@ -46,7 +47,7 @@ pub struct FleetSpec {
     /// Moves.
     #[schemars(
         length(min = 1, max = 64),
-        inner(length(min = 1, max = 40), regex(pattern = r"^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$"))
+        inner(length(min = 1, max = 40), regex(pattern = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"))
     )]
     #[x_kube(validation = Rule::new("self == oldSelf").message("bootstrapCells cannot change: the buckets were shared once; use Moves").reason(Reason::FieldValueInvalid))]
     pub bootstrap_cells: Vec<String>,

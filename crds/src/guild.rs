@@ -58,7 +58,7 @@ pub struct GuildSpec {
 pub struct Placement {
     /// A cell by name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = 40), regex(pattern = r"^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$"))]
+    #[schemars(length(min = 1, max = 40), regex(pattern = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"))]
     pub cell: Option<String>,
     /// A cell of its own, `<guild>-cell`, made by the operator on the StorageCell where the guild is.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -53,11 +53,11 @@ pub struct MoveSpec {
     #[x_kube(validation = Rule::new("self == oldSelf").message("guild cannot change").reason(Reason::FieldValueInvalid))]
     pub guild: Option<String>,
     /// The cell that has it now.
-    #[schemars(length(min = 1, max = 40), regex(pattern = r"^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$"))]
+    #[schemars(length(min = 1, max = 40), regex(pattern = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"))]
     #[x_kube(validation = Rule::new("self == oldSelf").message("from cannot change").reason(Reason::FieldValueInvalid))]
     pub from: String,
     /// The cell that shall have it.
-    #[schemars(length(min = 1, max = 40), regex(pattern = r"^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$"))]
+    #[schemars(length(min = 1, max = 40), regex(pattern = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"))]
     #[x_kube(validation = Rule::new("self == oldSelf").message("to cannot change").reason(Reason::FieldValueInvalid))]
     pub to: String,
     /// Who wants it.

@@ -21,6 +21,7 @@ use serde::{Deserialize, Serialize};
     derive = "PartialEq",
     doc = "A database that holds the logs and tables of one or more cells.",
     validation = Rule::new("self.metadata.name.size() <= 40").message("metadata.name must have at most 40 characters, so that the names of its objects stay legal").reason(Reason::FieldValueInvalid),
+    validation = Rule::new("self.metadata.name.matches('^[a-z][-a-z0-9]*$')").message("metadata.name must begin with a letter and hold only a-z, 0-9 and '-': hosts are named after it").reason(Reason::FieldValueInvalid),
     printcolumn(name = "Ready", type_ = "string", json_path = ".status.conditions[?(@.type==\"Ready\")].status"),
     printcolumn(name = "Reason", type_ = "string", json_path = ".status.conditions[?(@.type==\"Ready\")].reason"),
     printcolumn(name = "Engine", type_ = "string", json_path = ".spec.engine"),
@@ -55,7 +56,7 @@ pub struct StorageCellSpec {
     /// Copies of every row in each datacenter, by its name; used when the keyspace is made. Empty: three in the one of
     /// `external.datacenter` or `managed.datacenter`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    #[schemars(length(max = 8))]
+    #[schemars(extend("maxProperties" = 8, "additionalProperties" = {"type": "integer", "format": "int32", "minimum": 1, "maximum": 100}))]
     pub replication: BTreeMap<String, i32>,
     /// How many copies must answer (scylla, cassandra).
     #[serde(default, skip_serializing_if = "Option::is_none")]

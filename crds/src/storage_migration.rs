@@ -6,6 +6,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::{CustomResource, KubeSchema};
 use serde::{Deserialize, Serialize};
 
+use crate::storage_cell::FlaggedRange;
+
 /// One run that carries logs and tables to another StorageCell.
 #[derive(CustomResource, KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
 #[kube(
@@ -23,6 +25,7 @@ use serde::{Deserialize, Serialize};
     selectable = ".spec.target",
     doc = "One run that carries logs and tables to another StorageCell under live traffic. Source, target and scope cannot change; how far it goes by itself, its pace, abort and rollback can be set.",
     validation = Rule::new("self.metadata.name.size() <= 40").message("metadata.name must have at most 40 characters, so that the names of its objects stay legal").reason(Reason::FieldValueInvalid),
+    validation = Rule::new("self.metadata.name.matches('^[a-z][-a-z0-9]*$')").message("metadata.name must begin with a letter and hold only a-z, 0-9 and '-': hosts are named after it").reason(Reason::FieldValueInvalid),
     printcolumn(name = "Ready", type_ = "string", json_path = ".status.conditions[?(@.type==\"Ready\")].status"),
     printcolumn(name = "Source", type_ = "string", json_path = ".spec.source"),
     printcolumn(name = "Target", type_ = "string", json_path = ".spec.target"),
@@ -39,11 +42,11 @@ use serde::{Deserialize, Serialize};
 #[x_kube(validation = Rule::new("!(has(oldSelf.rollback) && oldSelf.rollback) || (has(self.rollback) && self.rollback)").message("rollback cannot be taken back").reason(Reason::FieldValueInvalid))]
 pub struct StorageMigrationSpec {
     /// The StorageCell that has the data.
-    #[schemars(length(min = 1, max = 40))]
+    #[schemars(length(min = 1, max = 40), regex(pattern = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"))]
     #[x_kube(validation = Rule::new("self == oldSelf").message("source cannot change; make another StorageMigration").reason(Reason::FieldValueInvalid))]
     pub source: String,
     /// The StorageCell that shall have it.
-    #[schemars(length(min = 1, max = 40))]
+    #[schemars(length(min = 1, max = 40), regex(pattern = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"))]
     #[x_kube(validation = Rule::new("self == oldSelf").message("target cannot change; make another StorageMigration").reason(Reason::FieldValueInvalid))]
     pub target: String,
     /// What is carried.
@@ -262,11 +265,19 @@ pub struct ReceiptStatus {
     pub repaired: i64,
     /// Mismatches by class, those of no concern included.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    #[schemars(length(max = 32))]
+    #[schemars(extend("maxProperties" = 32))]
     pub mismatches: BTreeMap<String, i64>,
     /// When it was finished.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended_at: Option<Time>,
+    /// Entries of all logs in scope when the comparison began: it covers everything up to there (`cellctl migration report` has them log
+    /// by log).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub entries: Option<i64>,
+    /// What the source held, by table: the same text for the same rows in the same order.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(length(max = 64))]
+    pub digests: BTreeMap<String, String>,
 }
 
 /// What the shadow reads found.
@@ -278,7 +289,7 @@ pub struct ShadowStatus {
     pub samples: i64,
     /// Differing ones, by class.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    #[schemars(length(max = 32))]
+    #[schemars(extend("maxProperties" = 32))]
     pub mismatches: BTreeMap<String, i64>,
     /// Not compared: the copy was behind, or the read failed.
     #[serde(default)]
@@ -351,9 +362,16 @@ pub struct StorageMigrationStatus {
     /// Entries that were at risk in cutovers with acceptLoss.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub entries_at_risk: Option<i64>,
+    /// Logs failed over with acceptLoss by a data service that never owned them; what they lost is not known, nor in entriesAtRisk.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub logs_with_unknown_loss: Option<i64>,
     /// How long commands were held at most at a cutover, in microseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held_microseconds: Option<i64>,
+    /// Ranges and partitions found slow, failing, large or full of tombstones, with what to do.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 20))]
+    pub findings: Vec<FlaggedRange>,
     /// What the run waits for; never empty while it waits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub blocked_by: Option<String>,

@@ -43,6 +43,43 @@ fn check(properties: &Value, path: &str) {
 }
 
 #[test]
+fn every_value_of_a_spec_is_bounded() {
+    let mut loose = Vec::new();
+    for definition in all() {
+        let schema = serde_json::to_value(&definition.spec.versions[0].schema).unwrap();
+        bounded(
+            &schema["openAPIV3Schema"]["properties"]["spec"],
+            &format!("{}.spec", definition.spec.names.kind),
+            &mut loose,
+        );
+    }
+    assert!(loose.is_empty(), "{}", loose.join("\n"));
+}
+
+fn bounded(schema: &Value, path: &str, loose: &mut Vec<String>) {
+    let fits = match schema["type"].as_str().unwrap_or_default() {
+        "integer" => schema["minimum"].is_number() && schema["maximum"].is_number(),
+        "string" => schema["maxLength"].is_number() || schema["enum"].is_array(),
+        "array" => schema["maxItems"].is_number(),
+        "object" if schema["additionalProperties"].is_object() => schema["maxProperties"].is_number(),
+        "object" => schema["properties"].is_object(),
+        "boolean" => true,
+        other => panic!("{path} has type {other:?}"),
+    };
+    if !fits {
+        loose.push(format!("{path} has no bound: {schema}"));
+    }
+    for (name, field) in schema["properties"].as_object().into_iter().flatten() {
+        bounded(field, &format!("{path}.{name}"), loose);
+    }
+    for (key, part) in [("items", "[]"), ("additionalProperties", "{}")] {
+        if schema[key].is_object() {
+            bounded(&schema[key], &format!("{path}{part}"), loose);
+        }
+    }
+}
+
+#[test]
 fn the_committed_yaml_is_what_the_types_say() {
     for definition in all() {
         let path = format!("{}/yaml/{}.yaml", env!("CARGO_MANIFEST_DIR"), definition.spec.names.plural);

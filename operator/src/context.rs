@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use cell_crds::{Cell, Fleet, Guild, Move, StorageCell, StorageMigration};
 use kube::ResourceExt;
+use kube::api::ListParams;
 use kube::core::DeserializeGuard;
 use kube::runtime::events::Recorder;
 use kube::runtime::reflector::{ObjectRef, Store};
@@ -15,12 +16,16 @@ use crate::apply::Applier;
 use crate::build::Common;
 use crate::controllers::migration::Live;
 use crate::directory::{Hub, Link};
+use crate::error::ReconcileError;
 use crate::health::Ages;
 use crate::loads::Loads;
 use crate::metrics::Metrics;
 
 /// Most objects whose failures in a row are remembered.
 const MOST_FAILURES: usize = 10_000;
+
+/// Most waits whose beginnings are remembered.
+const MOST_WAITS: usize = 10_000;
 
 /// What does not change while the process lives.
 #[derive(Clone, Debug)]
@@ -55,6 +60,8 @@ pub struct Context {
     pub settings: Settings,
     failures: Mutex<HashMap<String, u32>>,
     migrations: Mutex<HashMap<String, Live>>,
+    /// What is awaited, and since when.
+    waits: Mutex<HashMap<String, (String, i64)>>,
     filled: watch::Sender<bool>,
 }
 
@@ -79,6 +86,7 @@ impl Context {
             settings,
             failures: Mutex::default(),
             migrations: Mutex::default(),
+            waits: Mutex::default(),
             filled: watch::Sender::new(false),
         }
     }
@@ -117,6 +125,39 @@ impl Context {
             Some(live) => migrations.insert(run_id.to_owned(), live),
             None => migrations.remove(run_id),
         };
+    }
+
+    /// Since when `key` waits for `what`, in Unix milliseconds: now, if it did not before. A new life of the operator begins anew.
+    pub fn awaits(&self, key: &str, what: &str, now_ms: i64) -> i64 {
+        let mut waits = self.waits.lock();
+        if waits.len() >= MOST_WAITS && !waits.contains_key(key) {
+            waits.clear();
+        }
+        let wait = waits.entry(key.to_owned()).or_insert_with(|| (what.to_owned(), now_ms));
+        if wait.0 != what {
+            *wait = (what.to_owned(), now_ms);
+        }
+        wait.1
+    }
+
+    /// What it waited for has come.
+    pub fn awaits_no_more(&self, key: &str) {
+        self.waits.lock().remove(key);
+    }
+
+    /// Where no fleet is known: why not, if the API server has one after all. None when there is none.
+    ///
+    /// # Errors
+    /// [`ReconcileError::Request`].
+    pub async fn unread_fleet(&self) -> Result<Option<String>, ReconcileError> {
+        let listed = self.applier.api::<Fleet>().list_metadata(&ListParams::default()).await;
+        let listed = listed.map_err(ReconcileError::request("list", "Fleet", &self.settings.namespace))?;
+        let Some(name) = listed.items.first().map(ResourceExt::name_any) else { return Ok(None) };
+        let invalid = self.stores.fleets.state().iter().find_map(|one| one.0.as_ref().err().map(ToString::to_string));
+        Ok(Some(match invalid {
+            Some(why) => format!("Fleet {name} cannot be decoded, so its etcd is not known: {why}; repair it"),
+            None => format!("Fleet {name} exists and has not been read yet"),
+        }))
     }
 
     /// How often this object's reconcile failed in a row, this failure included.
@@ -170,7 +211,24 @@ where
     cache.state().iter().filter_map(|object| object.0.as_ref().ok().cloned()).collect()
 }
 
+fn undecoded<K>(cache: &Cache<K>) -> impl Iterator<Item = String> + use<K>
+where
+    K: kube::Resource<DynamicType = ()> + Clone + 'static,
+{
+    cache.state().into_iter().filter(|object| object.0.is_err()).map(|object| object.name_any())
+}
+
 impl Stores {
+    /// Names of the cells that cannot be decoded: what they refer to is not known.
+    pub fn undecoded_cells(&self) -> impl Iterator<Item = String> + use<> {
+        undecoded(&self.cells)
+    }
+
+    /// Names of the storage migrations that cannot be decoded.
+    pub fn undecoded_migrations(&self) -> impl Iterator<Item = String> + use<> {
+        undecoded(&self.migrations)
+    }
+
     /// The fleet that rules the namespace: the oldest.
     pub fn fleet(&self) -> Option<Fleet> {
         let age = |fleet: &Fleet| (fleet.metadata.creation_timestamp.clone(), fleet.name_any());

@@ -21,6 +21,8 @@ pub const MIGRATION_LABEL: &str = "cellplane.dev/storage-migration";
 pub const GUILD_LABEL: &str = "cellplane.dev/guild";
 /// Hash of what was last applied, so that a field which is no longer wanted is noticed.
 pub const HASH_ANNOTATION: &str = "cellplane.dev/applied-hash";
+/// The fleet's image that a store's set was given, whatever was made of it on the way.
+pub const IMAGE_ANNOTATION: &str = "cellplane.dev/fleet-image";
 /// The name that the Move of a run without one had.
 pub const ORPHAN_ANNOTATION: &str = "cellplane.dev/orphan-of";
 /// Port of gRPC services.

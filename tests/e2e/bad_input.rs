@@ -3,6 +3,7 @@
 use cellctl::kinds::Kind;
 use serde_json::{Value, json};
 
+use crate::fields;
 use crate::harness::{Guild, Ledger, Sandbox, Traffic, wait_for};
 
 /// Refused at the door: kind, name, spec, and what the refusal must name.
@@ -141,6 +142,8 @@ async fn bad_resources_are_refused_by_field_and_nothing_is_lost() {
     let home = guild.cell(&sandbox).await;
     let other = guild.other_cell(&sandbox).await;
     refused_at_the_door(&sandbox).await;
+    fields::each_out_of_range_is_refused_by_name(&sandbox).await;
+    fields::names_are_taken_up_to_their_limit(&sandbox).await;
     stalled_with_a_reason(&sandbox, &guild).await;
     command_lines_end_with_their_code(&sandbox, &guild).await;
     assert_eq!(guild.cell(&sandbox).await, home, "nothing that was refused moved the guild");

@@ -4,66 +4,18 @@
 
 use cellctl::kinds::Kind;
 use cellctl::sandbox::down::pod_processes;
-use cellctl::sandbox::objects::NAMESPACE;
 use cellctl::sandbox::process::ProcessRecord;
-use etcd_client::{Client, EventType, WatchOptions, WatchStream};
 use kube::api::DeleteParams;
 use rustix::process::Signal;
 use serde_json::{Value, json};
-use tokio::time::{Duration, timeout};
 
-use crate::harness::{Guild, Ledger, Sandbox, Traffic, wait_for};
+use crate::harness::{Guild, Ledger, Records, Sandbox, Traffic, wait_for};
 
 const SOME: usize = 10;
 /// A Pod's waits double with each exit: after so many kills it is replaced by a new one.
 const KILLS_OF_A_POD: usize = 3;
-const RUN_WITHIN: Duration = Duration::from_secs(120);
 /// Before the first step that a guild with a log of its own has, too.
 const SPLITTING: [&str; 3] = ["Validate", "ValidateBucket", "Split"];
-
-/// The records of a run, as they are stored.
-struct Records {
-    stream: WatchStream,
-    _client: Client,
-}
-
-impl Records {
-    /// Of the run that begins next.
-    async fn open(etcd: &str) -> Self {
-        let mut client = Client::connect([etcd], None).await.unwrap();
-        let prefix = format!("/cellplane/{NAMESPACE}/operations/");
-        let stream = client.watch(prefix, Some(WatchOptions::new().with_prefix())).await.unwrap();
-        Self { stream, _client: client }
-    }
-
-    /// Steps of the records until the N-th, or until the run has ended.
-    async fn until(mut self, number: usize) -> (Vec<String>, bool) {
-        let mut steps = Vec::new();
-        let mut run_id = None;
-        let reading = async {
-            while let Ok(Some(answer)) = self.stream.message().await {
-                for event in answer.events().iter().filter(|event| event.event_type() == EventType::Put) {
-                    let record: Value = serde_json::from_slice(event.kv().unwrap().value()).unwrap();
-                    let record = &record["record"];
-                    let id = record["runId"].as_str().unwrap().to_owned();
-                    if *run_id.get_or_insert_with(|| id.clone()) != id {
-                        continue;
-                    }
-                    steps.push(record["step"].as_str().unwrap().to_owned());
-                    if steps.len() == number {
-                        return true;
-                    }
-                    if !record["outcome"].is_null() {
-                        return false;
-                    }
-                }
-            }
-            false
-        };
-        let reached = timeout(RUN_WITHIN, reading).await.expect("records of the run");
-        (steps, reached)
-    }
-}
 
 /// What the operator runs as now.
 async fn operator(sandbox: &Sandbox) -> (String, ProcessRecord) {
@@ -86,7 +38,6 @@ async fn operator(sandbox: &Sandbox) -> (String, ProcessRecord) {
 /// One test's moves.
 struct Moves {
     sandbox: Sandbox,
-    etcd: String,
     count: usize,
     kills: usize,
 }
@@ -99,13 +50,13 @@ impl Moves {
         let from = guild.cell(sandbox).await;
         let to = if from == "shared-1" { "shared-2" } else { "shared-1" };
         let (_, process) = operator(sandbox).await;
-        let records = Records::open(&self.etcd).await;
+        let records = Records::open(sandbox).await;
         self.count += 1;
         let name = format!("every-{}", self.count);
         // Not through the control-plane API, which the operator serves: it may be dead before it has answered.
         let spec = json!({"guild": guild.id, "from": from, "to": to, "rollbackWindowSeconds": 0});
         sandbox.apply(Kind::Moves, &name, spec).await.unwrap();
-        let (steps, reached) = records.until(number.unwrap_or(usize::MAX)).await;
+        let (steps, reached) = records.until(|steps| Some(steps.len()) == number).await;
         if reached {
             assert!(process.signal(Signal::KILL), "the operator does not run");
         }
@@ -141,9 +92,7 @@ async fn an_operator_killed_at_every_record_of_a_move_is_succeeded_by_one_that_e
     let listener = guild.listen(&sandbox, sandbox.entry).await;
     let traffic = Traffic::begin(&sandbox, &guild, &ledger);
     ledger.grow(SOME).await;
-    let status = sandbox.cellctl(&["sandbox", "status", "-o", "json"]).await.done().json();
-    let etcd = status["endpoints"]["etcd"].as_str().unwrap().trim_start_matches("http://").to_owned();
-    let mut moves = Moves { sandbox, etcd, count: 0, kills: 0 };
+    let mut moves = Moves { sandbox, count: 0, kills: 0 };
     // Undisturbed: once out of its bucket, once with a log of its own.
     let (first, _) = moves.go(&guild, None).await;
     let (plain, _) = moves.go(&guild, None).await;

@@ -44,7 +44,7 @@ async fn a_full_volume_refuses_writes_loses_nothing_acknowledged_and_recovers_wi
     let body = json!({"content": "there is no room for this"}).to_string();
     let refused = wait_for("a send to be refused", 60, async || {
         let answer = raw::http(sandbox.entry, &Method::POST, &path, &guild.token, body.as_bytes()).await;
-        if answer.status == 503 { Ok(answer) } else { Err(format!("{answer:?}")) }
+        if answer.status == 507 { Ok(answer) } else { Err(format!("{answer:?}")) }
     })
     .await;
     println!("refused: {refused:?}");

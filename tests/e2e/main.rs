@@ -8,9 +8,11 @@
 mod bad_input;
 mod bad_wire;
 mod every_record;
+mod fields;
 mod full_disk;
 mod harness;
 mod hot_guild;
+mod interrupted;
 mod kills;
 mod restarts;
 mod state_dir;

@@ -58,6 +58,14 @@ async fn up_twice_is_up_once_and_a_taken_port_or_a_newer_store_stops_it_with_a_r
     assert!(ended.stderr.contains("999") && ended.stderr.contains("newer"), "{}", ended.stderr);
     fs::write(&control, old).unwrap();
     fs::write(&format, ours).unwrap();
+
+    // What it was made with is torn: it says what to do, and doing that loses nothing.
+    let settings = sandbox.state.root().join("settings.json");
+    fs::write(&settings, "{\"version\": 1, \"na").unwrap();
+    let ended = sandbox.try_up().await;
+    assert_eq!((ended.code, ended.stdout.as_str()), (1, ""), "{}", ended.stderr);
+    assert!(ended.stderr.contains(&format!("next: rm {}", settings.display())), "{}", ended.stderr);
+    fs::remove_file(&settings).unwrap();
     sandbox.up_again().await;
     ledger.check_history(&sandbox, &guild).await;
     sandbox.end();

@@ -68,8 +68,7 @@ commitlog_directory: {folder}/commitlog
 hints_directory: {folder}/hints
 saved_caches_directory: {folder}/saved_caches
 cdc_raw_directory: {folder}/cdc_raw
-commitlog_sync: periodic
-commitlog_sync_period: 10000ms
+{sync}
 commitlog_segment_size: 16MiB
 commitlog_total_space: 128MiB
 memtable_heap_space: 64MiB
@@ -83,6 +82,10 @@ concurrent_compactors: 1
 auto_snapshot: false
 cas_contention_timeout: 5000ms
 """
+
+# A node that is killed loses what it acknowledged since the last sync. Where several are killed, none may.
+PERIODIC = "commitlog_sync: periodic\ncommitlog_sync_period: 10000ms"
+DURABLE = "commitlog_sync: batch"
 
 SECURE = """authenticator: PasswordAuthenticator
 authorizer: CassandraAuthorizer
@@ -151,14 +154,15 @@ def certificate(address, folder):
         subprocess.run(["keytool", "-exportcert", "-rfc", *store, "-file", str(folder / "ca.pem")], **run)
 
 
-def start(address, folder, seeds=None, cluster=None, secure=False):
-    """Starts a node and waits until it speaks CQL; `secure`: only over TLS and with a password."""
+def start(address, folder, seeds=None, cluster=None, secure=False, durable=False):
+    """Starts a node and waits until it speaks CQL; `secure`: only over TLS and with a password; `durable`: it syncs what it acknowledges."""
     library = fetch()
     folder = Path(folder).resolve()
     (folder / "conf").mkdir(parents=True, exist_ok=True)
     (folder / "tmp").mkdir(exist_ok=True)
     cluster = cluster or f"alone-{address}"
-    yaml = YAML.format(cluster=cluster, seeds=seeds or address, address=address, folder=folder)
+    sync = DURABLE if durable else PERIODIC
+    yaml = YAML.format(cluster=cluster, seeds=seeds or address, address=address, folder=folder, sync=sync)
     if secure:
         certificate(address, folder)
         yaml += SECURE.format(folder=folder)
@@ -221,7 +225,13 @@ def stop(folder, hard=False):
             time.sleep(0.1)
 
 
-def nodetool(address, *command):
+def ring(address):
+    """How many nodes this one knows to be up."""
+    status = nodetool(address, "status", stdout=subprocess.PIPE, text=True).stdout
+    return sum(line.startswith("UN ") for line in status.splitlines())
+
+
+def nodetool(address, *command, **options):
     library = fetch()
     with tempfile.TemporaryDirectory() as folder:
         logback = Path(folder) / "logback.xml"
@@ -229,8 +239,7 @@ def nodetool(address, *command):
         return subprocess.run(
             ["java", "-Xmx128m", "-XX:TieredStopAtLevel=1", *java_flags(), f"-Dlogback.configurationFile=file://{logback}",
              f"-Dcassandra.storagedir={folder}", f"-Duser.home={folder}", "-cp", f"{library}/*",
-             "org.apache.cassandra.tools.NodeTool", "-h", "127.0.0.1", "-p", str(jmx_port(address)), *command],
-        ).returncode
+             "org.apache.cassandra.tools.NodeTool", "-h", "127.0.0.1", "-p", str(jmx_port(address)), *command], **options)
 
 
 def cargo_test(test, environment):
@@ -254,7 +263,7 @@ def suite(only):
         folders = [base / address for address in addresses]
         try:
             for address, folder in zip(addresses, folders):
-                start(address, folder, addresses[0], name, secure=name == "secure")
+                start(address, folder, addresses[0], name, secure=name == "secure", durable=len(addresses) > 1)
             environment = {
                 "CELL_CQL_CONTACT": ",".join(f"{address}:9042" for address in addresses),
                 "CELL_CQL_RUNNER": str(Path(__file__).resolve()),
@@ -280,14 +289,15 @@ def main():
         case ["suite", *only]:
             return suite(only)
         case ["start", address, folder, *more]:
-            start(address, folder, *more)
+            # With a seed and a cluster it is one of several.
+            start(address, folder, *more, durable=len(more) == 2)
             return 0
         case ["stop", folder]:
             return stop(folder) or 0
         case ["stop", folder, "kill"]:
             return stop(folder, hard=True) or 0
         case ["nodetool", address, *command]:
-            return nodetool(address, *command)
+            return nodetool(address, *command).returncode
     print(__doc__)
     return 2
 

@@ -108,6 +108,9 @@ class ControlPlane:
     def __init__(self, processes, tools, folder, address):
         self.processes, self.tools, self.folder, self.address = processes, tools, folder, address
         self.token = secrets.token_hex(16)
+        # Who may come in: user, then group and token. What a subclass adds must be there before the start.
+        self.users = {"admin": ("system:masters", self.token)}
+        self.server_flags, self.controller_flags = [], []
         self.etcd = Etcd(processes, tools, folder, "kube-etcd", address, 2379)
         self.port = 6443
         self.kubeconfig = folder / "kubeconfig"
@@ -120,7 +123,7 @@ class ControlPlane:
             run(["openssl", "genrsa", "-out", pki / "sa.key", "2048"])
             run(["openssl", "rsa", "-in", pki / "sa.key", "-pubout", "-out", pki / "sa.pub"])
             tokens = self.folder / "tokens.csv"
-            tokens.write_text(f'{self.token},admin,admin,"system:masters"\n')
+            tokens.write_text("".join(f'{token},{user},{user},"{group}"\n' for user, (group, token) in self.users.items()))
             tokens.chmod(0o600)
         self.processes.start("kube-apiserver", [
             self.tools / "kube-apiserver", f"--etcd-servers=http://{self.etcd.endpoint}",
@@ -129,21 +132,25 @@ class ControlPlane:
             f"--service-account-key-file={pki / 'sa.pub'}", f"--service-account-signing-key-file={pki / 'sa.key'}",
             "--service-account-issuer=https://kubernetes.default.svc", "--service-cluster-ip-range=10.96.0.0/16",
             "--allow-privileged=true", "--enable-priority-and-fairness=false",
+            *self.server_flags,
         ])
         wait_for("kube-apiserver's certificate", 60, lambda: (pki / "apiserver.crt").exists())
-        ca = base64.b64encode((pki / "apiserver.crt").read_bytes()).decode()
-        self.kubeconfig.write_text(json.dumps({
-            "apiVersion": "v1", "kind": "Config", "current-context": "real",
-            "clusters": [{"name": "real", "cluster": {
-                "server": f"https://{self.address}:{self.port}", "certificate-authority-data": ca}}],
-            "users": [{"name": "admin", "user": {"token": self.token}}],
-            "contexts": [{"name": "real", "context": {"cluster": "real", "user": "admin"}}],
-        }))
-        self.kubeconfig.chmod(0o600)
+        self.write_kubeconfig(self.kubeconfig, "admin", self.token)
         wait_for("kube-apiserver", 60, lambda: self.kubectl("get", "--raw", "/readyz") == "ok")
         self.run_controllers()
         self.processes.start("kube-scheduler", [self.tools / "kube-scheduler", *self.common(), "--secure-port=10259"])
         wait_for("the default service account", 60, lambda: self.kubectl("get", "serviceaccount", "default", "-o", "name"))
+
+    def write_kubeconfig(self, path, user, token):
+        ca = base64.b64encode((self.folder / "pki" / "apiserver.crt").read_bytes()).decode()
+        path.touch(mode=0o600)
+        path.write_text(json.dumps({
+            "apiVersion": "v1", "kind": "Config", "current-context": "real",
+            "clusters": [{"name": "real", "cluster": {
+                "server": f"https://{self.address}:{self.port}", "certificate-authority-data": ca}}],
+            "users": [{"name": user, "user": {"token": token}}],
+            "contexts": [{"name": "real", "context": {"cluster": "real", "user": user}}],
+        }))
 
     def common(self):
         return [f"--kubeconfig={self.kubeconfig}", "--leader-elect=false", f"--bind-address={self.address}"]
@@ -155,6 +162,7 @@ class ControlPlane:
             self.tools / "kube-controller-manager", *self.common(), "--secure-port=10257", f"--controllers={only}",
             f"--service-account-private-key-file={self.folder / 'pki' / 'sa.key'}",
             "--node-monitor-grace-period=16s", "--node-monitor-period=2s",
+            *self.controller_flags,
         ])
 
     def kubectl(self, *arguments, stdin=None, check=True):

@@ -13,11 +13,13 @@ use async_trait::async_trait;
 use cell_data::driver::Stores;
 use cell_data::machine::Limits;
 use cell_proto::directory::Migration;
+use cell_proto::v1::change::Kind;
 use cell_proto::v1::query_reply::Answer;
 use cell_proto::v1::query_request::Query;
 use cell_proto::v1::{
-    CopyStatusRequest, CutOverReply, CutOverRequest, EndCopyRequest, InspectRequest, ListHeadsRequest,
-    MessagePageQuery, QueryRequest, Reason, ShipReply, ShipRequest, SplitGuildRequest,
+    Committed, CopyStatusRequest, CutOverReply, CutOverRequest, EndCopyRequest, InspectRequest, ListHeadsRequest,
+    MessagePageQuery, MessagesDeleted, QueryRequest, ReadRowsRequest, Reason, RowMutation, ScanRowsRequest, ShipReply,
+    ShipRequest, SplitGuildRequest, WriteRequest,
 };
 use cell_store::{MemoryStore, Reply, Request, Store, StoreError};
 use fleet::*;
@@ -343,7 +345,7 @@ async fn a_lost_origin_is_failed_over_from_with_the_entries_at_risk_named() {
     };
     let cut = client.cut_over(request).await.unwrap().into_inner();
     assert!(cut.cut, "{cut:?}");
-    assert_eq!(cut.at_risk, 0);
+    assert_eq!((cut.at_risk, cut.at_risk_unknown), (0, false), "its owner knows that the copy had everything");
     let mut retried = two.fleet.request(&log, message(channel_id, "m2"));
     retried.deadline_unix_ms += 1;
     insist(&mut client, retried).await;
@@ -664,4 +666,100 @@ async fn a_log_without_a_head_here_is_not_taken_for_one_without_messages() {
     }
     let refused = submit(&mut client, two.fleet.request(&log, message(5, "m"))).await.unwrap_err();
     assert!(refused.why().is_retryable(), "{refused:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_never_owned_a_lost_log_says_that_it_does_not_know_what_is_at_risk() {
+    let two = Two::start().await;
+    let first = two.data("a-data-0").await;
+    let mut client = first.client().await;
+    let log = bucket_log();
+    create_head(&mut client, &log, "a").await;
+    let channel_id = create_guild(&two.fleet, &mut client).await;
+    two.migration(true, 0);
+    let reply = shipped(&mut client, &log).await;
+    two.new.mood.store(1, Ordering::Relaxed);
+    insist(&mut client, two.fleet.request(&log, message(channel_id, "m0"))).await;
+    // The owner and its store are lost together, and with them what the copy lacks.
+    first.kill();
+    two.old.mood.store(1, Ordering::Relaxed);
+    two.new.mood.store(0, Ordering::Relaxed);
+    let second = two.data("a-data-1").await;
+    let mut client = second.client().await;
+    let request = CutOverRequest {
+        log: log.clone(),
+        run_id: "run-1".into(),
+        from: "old".into(),
+        to: "new".into(),
+        expected_term: reply.term,
+        hold_limit_ms: 1000,
+        accept_loss: true,
+        expected_restarts: 0,
+    };
+    for _ in 0..2 {
+        let cut = client.cut_over(request.clone()).await.unwrap().into_inner();
+        assert!(cut.cut && cut.at_risk_unknown && cut.at_risk == 0, "{cut:?}");
+    }
+    assert_eq!(history(&mut client, &log, channel_id).await, Vec::<String>::new());
+}
+
+fn message_id(committed: &Committed) -> i64 {
+    match committed.entry.as_ref().unwrap().change.as_ref().unwrap().kind.as_ref().unwrap() {
+        Kind::MessageCreated(created) => created.message.as_ref().unwrap().id,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_copy_deletes_by_range_what_its_origin_does_and_a_late_backfill_brings_nothing_back() {
+    let two = Two::start().await;
+    let data = two.data("a-data-0").await;
+    let mut client = data.client().await;
+    let log = bucket_log();
+    create_head(&mut client, &log, "a").await;
+    let channel_id = create_guild(&two.fleet, &mut client).await;
+    let mut ids = Vec::new();
+    for n in 0..6 {
+        let committed = insist(&mut client, two.fleet.request(&log, message(channel_id, &format!("m{n}")))).await;
+        ids.push(message_id(&committed));
+    }
+    two.migration(true, 0);
+    shipped(&mut client, &log).await;
+    // What a worker of the backfill holds while the run is deleted.
+    let scan = ScanRowsRequest {
+        table: "messages".into(),
+        first_token: i64::MIN,
+        last_token: i64::MAX,
+        limit: 100,
+        ..ScanRowsRequest::default()
+    };
+    let batch = two.old.store.scan_rows(scan).await.unwrap().rows;
+    assert_eq!(batch.len(), 6);
+    let gone = MessagesDeleted { guild_id: GUILD, channel_id, message_ids: ids[1..5].to_vec(), ..Default::default() };
+    insist(&mut client, two.fleet.request(&log, Kind::MessagesDeleted(gone))).await;
+    shipped(&mut client, &log).await;
+    for scanned in &batch {
+        let row = scanned.row.as_ref().unwrap();
+        for cell in &row.cells {
+            let write = cell_proto::v1::CellWrite { column: cell.column.clone(), value: cell.value.clone() };
+            let mutation = RowMutation {
+                table: "messages".into(),
+                partition: scanned.partition.clone(),
+                clustering: row.clustering.clone(),
+                cells: vec![write],
+                ..RowMutation::default()
+            };
+            let timestamp_us = cell.timestamp_us;
+            let request = WriteRequest { timestamp_us, mutations: vec![mutation], ttl_seconds: 0 };
+            two.new.store.write(request).await.unwrap();
+        }
+    }
+    let partition = batch[0].partition.clone();
+    let read = ReadRowsRequest { table: "messages".into(), partition, limit: 100, ..ReadRowsRequest::default() };
+    for store in [&two.old.store, &two.new.store] {
+        assert_eq!(store.read_rows(read.clone()).await.unwrap().rows.len(), 2);
+    }
+    let now = shipped(&mut client, &log).await.term;
+    assert!(cut_over(&mut client, &log, ("old", "new"), now).await.cut);
+    assert_eq!(history(&mut client, &log, channel_id).await, ["m5", "m0"]);
 }

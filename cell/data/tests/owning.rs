@@ -10,10 +10,11 @@ use cell_proto::v1::change::Kind;
 use cell_proto::v1::query_reply::Answer;
 use cell_proto::v1::query_request::Query;
 use cell_proto::v1::{
-    AppendRequest, ChannelQuery, ClaimRequest, FeedRequest, GuildChunk, InspectRequest, MessageDeleted, MessageEdited,
-    MessagePageQuery, QueryRequest, ReadGuildRequest, ReadLogRequest, Reason, StoredEntry, SubmitRequest, UserCreated,
+    AppendRequest, ChannelDeleted, ChannelQuery, ClaimRequest, FeedRequest, GuildChunk, IdRange, InspectRequest,
+    MessageDeleted, MessageEdited, MessagePageQuery, MessagesDeleted, QueryRequest, ReadGuildRequest, ReadLogRequest,
+    ReadState, ReadStatesAdvanced, ReadStatesQuery, Reason, ScanRowsRequest, StoredEntry, SubmitRequest, UserCreated,
 };
-use cell_store::Store;
+use cell_store::{MemoryStore, Reply, Request, Store, StoreError};
 use fleet::*;
 use tokio_stream::StreamExt;
 
@@ -239,4 +240,132 @@ async fn an_owner_whose_lease_lapsed_serves_on_until_it_sees_a_higher_term() {
         ended = batch.refusal.or(ended);
     }
     assert_eq!(ended.unwrap().route.unwrap().data_address, second.address);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn runs_of_messages_and_channels_are_deleted_by_one_entry_each() {
+    let fleet = Fleet::start().await;
+    let data = fleet.data("a", "a-data-0").await;
+    let mut client = data.client().await;
+    let log = bucket_log();
+    create_head(&mut client, &log, "a").await;
+    let channel_id = create_guild(&fleet, &mut client).await;
+    let mut ids = Vec::new();
+    for n in 0..24 {
+        let committed = insist(&mut client, fleet.request(&log, message(channel_id, &format!("m{n}")))).await;
+        ids.push(message_id(&committed));
+    }
+    let mut message_ids = ids[2..20].to_vec();
+    message_ids.extend([ids[22], ids[21], ids[23] + 1]);
+    message_ids.rotate_left(7);
+    let bulk = MessagesDeleted { guild_id: GUILD, channel_id, message_ids, ..MessagesDeleted::default() };
+    let request = fleet.request(&log, Kind::MessagesDeleted(bulk));
+    let committed = insist(&mut client, request.clone()).await;
+    assert_eq!(committed.position.as_ref().unwrap().number, 26, "one entry");
+    assert!(insist(&mut client, request).await.duplicate);
+    let Some(Kind::MessagesDeleted(gone)) = committed.entry.unwrap().change.unwrap().kind else { panic!("other") };
+    assert_eq!(gone.message_ids, [&ids[2..20], &ids[21..23]].concat());
+    assert_eq!(gone.ranges, [IdRange { first: ids[2], last: ids[19] }], "none for the two: they are too few");
+    assert_eq!(history(&mut client, &log, channel_id).await, ["m23", "m20", "m1", "m0"]);
+    let gone = Kind::ChannelDeleted(ChannelDeleted { guild_id: GUILD, channel_id });
+    insist(&mut client, fleet.request(&log, gone)).await;
+    let scan = ScanRowsRequest {
+        table: "messages".into(),
+        first_token: i64::MIN,
+        last_token: i64::MAX,
+        limit: 100,
+        ..ScanRowsRequest::default()
+    };
+    assert_eq!(fleet.store.scan_rows(scan).await.unwrap().rows, []);
+    let late = submit(&mut client, fleet.request(&log, message(channel_id, "late"))).await.unwrap_err();
+    assert_eq!(late.why(), Reason::NotFound);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn read_states_are_kept_by_user_and_read_in_pages() {
+    let fleet = Fleet::start().await;
+    let data = fleet.data("a", "a-data-0").await;
+    let mut client = data.client().await;
+    let reader = user("bea").id;
+    let log = cell_proto::unit::Unit::bucket(reader).log();
+    create_head(&mut client, &log, "a").await;
+    let read = |channels: std::ops::Range<i64>, last_message_id| {
+        let states = channels.map(|channel_id| ReadState { channel_id, last_message_id }).collect();
+        Kind::ReadStatesAdvanced(ReadStatesAdvanced { user_id: reader, states })
+    };
+    for start in (1..1050).step_by(100) {
+        insist(&mut client, fleet.request(&log, read(start..start + 100, 5))).await;
+    }
+    insist(&mut client, fleet.request(&log, read(3..4, 9))).await;
+    let back = submit(&mut client, fleet.request(&log, read(3..4, 8))).await.unwrap_err();
+    assert_eq!(back.why(), Reason::AlreadyExists);
+    let (mut states, mut after_channel_id) = (Vec::new(), 0);
+    loop {
+        let query = Query::ReadStates(ReadStatesQuery { user_id: reader, after_channel_id });
+        let request = QueryRequest { log: log.clone(), query: Some(query), ..QueryRequest::default() };
+        let Some(Answer::ReadStates(page)) = client.query(request).await.unwrap().into_inner().answer else {
+            panic!("no read states")
+        };
+        after_channel_id = page.states.last().unwrap().channel_id;
+        states.extend(page.states);
+        if !page.more {
+            break;
+        }
+    }
+    assert_eq!(states.iter().map(|state| state.channel_id).collect::<Vec<_>>(), (1..1101).collect::<Vec<_>>());
+    assert_eq!((states[2].last_message_id, states[3].last_message_id), (9, 5));
+}
+
+/// A store whose volume may be full.
+#[derive(Default)]
+struct Small {
+    store: MemoryStore,
+    full: std::sync::atomic::AtomicBool,
+}
+
+#[async_trait::async_trait]
+impl Store for Small {
+    async fn call(&self, request: Request) -> Result<Reply, StoreError> {
+        let reads = matches!(
+            request,
+            Request::ReadHead(_) | Request::ReadSegment(_) | Request::ReadRows(_) | Request::ReadCursor(_)
+        );
+        if !reads && self.full.load(std::sync::atomic::Ordering::Relaxed) {
+            return Err(StoreError::Full { path: "/data".into(), free_bytes: 1, reserve_bytes: 2 });
+        }
+        self.store.call(request).await
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_store_refuses_writes_by_its_name_and_goes_on_reading() {
+    let fleet = Fleet::start().await;
+    let small = std::sync::Arc::new(Small::default());
+    let limits = cell_data::machine::Limits { segment_entries: 4, ..Default::default() };
+    let stores = || cell_data::driver::Stores::single(small.clone());
+    let data = fleet.data_on("a", "a-data-0", limits.clone(), stores()).await;
+    let mut client = data.client().await;
+    let log = bucket_log();
+    create_head(&mut client, &log, "a").await;
+    let channel_id = create_guild(&fleet, &mut client).await;
+    let fill = |full: bool| small.full.store(full, std::sync::atomic::Ordering::Relaxed);
+    for round in 0..6 {
+        // In some round the segment is rolled first, which the full store refuses too.
+        fill(true);
+        let refused = submit(&mut client, fleet.request(&log, message(channel_id, "no room"))).await.unwrap_err();
+        assert_eq!((refused.why(), refused.retry_after_ms), (Reason::StoreFull, 30_000), "round {round}: {refused:?}");
+        assert_eq!(history(&mut client, &log, channel_id).await.len(), round);
+        fill(false);
+        insist(&mut client, fleet.request(&log, message(channel_id, "room"))).await;
+    }
+    // Who would have to claim the log cannot either.
+    data.kill();
+    fill(true);
+    let second = fleet.data_on("a", "a-data-1", limits, stores()).await;
+    let mut client = second.client().await;
+    let refused = submit(&mut client, fleet.request(&log, message(channel_id, "no room"))).await.unwrap_err();
+    assert_eq!(refused.why(), Reason::StoreFull, "{refused:?}");
+    fill(false);
+    insist(&mut client, fleet.request(&log, message(channel_id, "room"))).await;
+    assert_eq!(history(&mut client, &log, channel_id).await.len(), 7);
 }

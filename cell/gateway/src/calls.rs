@@ -330,6 +330,10 @@ impl Calls {
         if !why.is_retryable() || why == Reason::StalePolicy {
             return Err(CallError::Refused(refusal));
         }
+        // A volume that is full stays so for longer than a client waits; it says nothing of what an earlier try did.
+        if why == Reason::StoreFull {
+            return Err(state.unless_unknown(CallError::Refused(refusal)));
+        }
         self.metrics.retried(why);
         let role = if *owner == Owner::Data { Role::Data } else { Role::Guild };
         let elsewhere = redirect(&self.directory, log, &refusal, role);

@@ -20,6 +20,8 @@ pub struct Config {
     pub token_keys_dir: PathBuf,
     /// How long a drain may take.
     pub grace: Duration,
+    /// How long new connections are still taken once the drain has begun: whoever sends clients here hears of it after the gateway.
+    pub linger: Duration,
     /// Bounds and rates.
     pub limits: Limits,
 }

@@ -16,6 +16,7 @@ use crate::guilds::link::Links;
 use crate::joins::RecentJoins;
 use crate::metrics::{Counter64, Metrics};
 use crate::names::KnownUsers;
+use crate::reading::{AcksTold, Writers};
 use crate::rest::limit::RestLimits;
 use crate::session::connection::ConnectionLimits;
 use crate::session::limits::Starts;
@@ -47,10 +48,18 @@ pub struct Gateway {
     pub rest_limits: Mutex<RestLimits>,
     /// Joins of the last minutes.
     pub recent_joins: Mutex<RecentJoins>,
+    /// Read states on their way into their users' logs.
+    pub read_states: Mutex<Writers>,
+    /// Read states that sessions were told.
+    pub acks_told: Mutex<AcksTold>,
     /// Numbers connections.
     pub connections: Counter64,
     /// Cancelled when the gateway begins to drain.
     pub drain: CancellationToken,
+    /// Cancelled when no further request is taken; those under way are finished.
+    pub http_closes: CancellationToken,
+    /// Cancelled when no request is under way any more.
+    pub http_closed: CancellationToken,
     started: Instant,
 }
 
@@ -75,10 +84,14 @@ impl Gateway {
         let shared = Shared { registry: registry.clone(), users: users.clone(), metrics: metrics.clone() };
         let calls = Calls::new(directory.clone(), channels.clone(), metrics.clone(), config.limits.max_held_commands);
         Arc::new(Self {
+            http_closes: shutdown.child_token(),
+            http_closed: CancellationToken::new(),
             hub: Hub::new(links, directory.clone(), shared, shutdown),
             starts: Mutex::new(Starts::new(config.limits.starts)),
             rest_limits: Mutex::new(RestLimits::new(config.limits)),
             recent_joins: Mutex::default(),
+            read_states: Mutex::default(),
+            acks_told: Mutex::default(),
             connections: Counter64::default(),
             drain: CancellationToken::new(),
             started: Instant::now(),

@@ -9,6 +9,7 @@ pub mod http;
 pub mod joins;
 pub mod metrics;
 pub mod names;
+pub mod reading;
 pub mod rest;
 pub mod run;
 pub mod session;

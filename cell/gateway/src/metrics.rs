@@ -75,6 +75,12 @@ pub struct Metrics {
     pub slow_senders: Counter,
     /// REST requests refused because too many commands are held.
     pub refused_commands: Counter,
+    /// Acknowledgements of what was read.
+    pub acks: Counter,
+    /// Commands that they became.
+    pub ack_writes: Counter,
+    /// READYs that left read states out: the user has too many.
+    pub cut_read_states: Counter,
     answered: Family<Answered, Counter>,
     command_seconds: CommandSeconds,
 }
@@ -113,7 +119,7 @@ impl Metrics {
         for (name, help, metric) in families {
             registry.register(name, help, metric.clone());
         }
-        let counters: [(&str, &str, &Counter); 11] = [
+        let counters: [(&str, &str, &Counter); 14] = [
             ("gateway_buffer_overflows", "Events that fell off a session's buffer", &self.buffer_overflows),
             ("gateway_lag_closes", "Connections closed because their writer lagged", &self.lag_closes),
             ("gateway_fanout_events", "Events delivered to sessions", &self.fanout_events),
@@ -129,6 +135,9 @@ impl Metrics {
                 &self.slow_senders,
             ),
             ("gateway_refused_commands", "Commands refused: too many are held", &self.refused_commands),
+            ("gateway_acks", "Acknowledgements of what was read", &self.acks),
+            ("gateway_ack_writes", "Commands that acknowledgements became", &self.ack_writes),
+            ("gateway_cut_read_states", "READYs that left read states out: too many", &self.cut_read_states),
         ];
         for (name, help, metric) in counters {
             registry.register(name, help, metric.clone());

@@ -4,8 +4,10 @@
 pub mod access;
 pub mod auth;
 pub mod body;
+pub mod bulk;
 pub mod channels;
 pub mod commands;
+pub mod embeds;
 pub mod error;
 pub mod form;
 pub mod guilds;
@@ -16,6 +18,7 @@ pub mod mentions;
 pub mod message_input;
 pub mod messages;
 pub mod meta;
+pub mod reading;
 pub mod roles;
 pub mod router;
 pub mod users;

@@ -92,7 +92,7 @@ pub async fn serve(gateway: Arc<Gateway>, listeners: Listeners, end: Cancellatio
     let background = async {
         tokio::join!(sweep(&gateway, &end), gateway.clone().check_guild_lists(end.clone()));
     };
-    let http = crate::http::serve(gateway.clone(), listeners.http, router(gateway.clone()), end.clone());
+    let http = crate::http::serve(gateway.clone(), listeners.http, router(gateway.clone()));
     let grpc = role::serve_grpc(services, listeners.grpc, end.clone());
     let (grpc, (), ()) = tokio::join!(grpc, http, background);
     Ok(grpc.map_err(RoleError::from)?)
@@ -108,8 +108,11 @@ async fn sweep(gateway: &Gateway, end: &CancellationToken) {
     }
 }
 
-/// Each connection picks its own moment in the window; this waits until all are gone, or the grace is over.
+/// At first everything goes on, until the entry has forgotten this gateway: a client told to connect again before that may come back here.
+/// Then each connection picks its own moment in the window, until all are gone or the grace is over. Then no request is taken any more,
+/// and those under way are answered.
 async fn drain(gateway: &Gateway) {
+    tokio::time::sleep(gateway.config.linger).await;
     let deadline = Instant::now() + gateway.config.grace;
     tracing::info!(connections = gateway.metrics.connections.get(), "draining");
     gateway.drain.cancel();
@@ -117,5 +120,7 @@ async fn drain(gateway: &Gateway) {
     while gateway.metrics.connections.get() > 0 && Instant::now() < deadline {
         look.tick().await;
     }
+    gateway.http_closes.cancel();
+    gateway.http_closed.cancelled().await;
     tracing::info!(connections = gateway.metrics.connections.get(), "drained");
 }

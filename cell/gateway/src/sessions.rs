@@ -23,6 +23,8 @@ use crate::wire::objects;
 
 /// Most guilds one shard may have.
 const MAX_GUILDS_PER_SHARD: usize = 2500;
+/// How often read states are read for one READY while others are told.
+const MOST_READS: u32 = 5;
 /// How long the user and its guilds may take to be read.
 const READ_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -95,21 +97,45 @@ impl Gateway {
             intents,
             shard: identify.shard,
         };
-        let ready = Event::new("READY", &self.ready(&identity, &user, &guilds));
-        let mut session = Session::new(identity, self.now_ms());
-        session.attach_new(connection);
-        session.push_initial(ready);
-        let slot = Slot::new(session);
-        if !self.registry.add(&slot, self.config.limits.max_sessions) {
+        let ready = self.ready(&identity, &user, &guilds);
+        let Some(slot) = self.open(identity, ready, connection, deadline).await else {
             self.metrics.refused_connections.inc();
             return Err(close(CloseCode::Unknown));
-        }
+        };
         self.metrics.sessions.set(self.registry.len() as i64);
         // A hint that came while the list was being read found no session yet.
         let recent = self.recent_joins.lock().of_user(who.user_id, self.now_ms());
         let missed: Vec<i64> = recent.into_iter().filter(|id| slot.follows(*id) && !guilds.contains(id)).collect();
         guilds.extend(missed);
         Ok(Started { slot, guilds })
+    }
+
+    /// Adds a session whose first event is READY; none when there are too many. What a person has read is read before, and again when
+    /// sessions were told of more meanwhile: it would be in neither READY nor an event after it.
+    async fn open(
+        &self,
+        identity: Identity,
+        mut ready: Value,
+        connection: u64,
+        deadline: Deadline,
+    ) -> Option<Arc<Slot>> {
+        let (user_id, is_person) = (identity.user_id, !identity.bot);
+        let mut session = Session::new(identity, self.now_ms());
+        session.attach_new(connection);
+        for tries in 1.. {
+            let told = self.acks_told.lock().of(user_id);
+            if is_person && let Some(read_states) = self.read_state_entries(user_id, deadline).await {
+                ready["read_state"] = read_states;
+            }
+            let event = Event::new("READY", &ready);
+            let acks_told = self.acks_told.lock();
+            if !is_person || acks_told.of(user_id) == told || tries == MOST_READS {
+                session.push_initial(event);
+                let slot = Slot::new(session);
+                return self.registry.add(&slot, self.config.limits.max_sessions).then_some(slot);
+            }
+        }
+        None
     }
 
     fn ready(&self, identity: &Identity, user: &User, guilds: &[i64]) -> Value {

@@ -1,6 +1,8 @@
 //! Copies one leased range: reads pages ahead, writes rows as they were in batches of one partition, many in flight. A batch that was read
 //! more than a minute ago is read again, never written. It says how far everything before is written, and nothing beyond.
 
+mod heavy;
+
 use std::collections::VecDeque;
 use std::future::Future;
 use std::sync::Arc;
@@ -12,9 +14,11 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use crate::job::Job;
-use crate::ranges::{FailureKind, FindingKind, Tokens};
+use crate::ranges::{FailureKind, Tokens};
 use crate::row::Row;
 use crate::stream::{Cursor, Page, Source, StreamError, Target};
+use heavy::PartitionWatch;
+pub(crate) use heavy::culprit;
 
 /// The two sides of a table.
 #[derive(Clone)]
@@ -50,7 +54,6 @@ const BATCH_BYTES: usize = 48 * 1024;
 const IN_FLIGHT: usize = 24;
 const PAGES_AHEAD: usize = 1;
 const WRITE_TRIES: u32 = 6;
-const LARGE_PARTITION_BYTES: usize = 64 * 1024 * 1024;
 
 /// Copies the job's tokens.
 ///
@@ -67,76 +70,31 @@ async fn read_pages(pair: &Pair, job: &Job, pages: mpsc::Sender<Page>) -> Result
     let mut cursor = Cursor::default();
     let mut watch = PartitionWatch::default();
     let mut seen = job.tokens.first;
+    let by_token = pair.source.is_by_token();
     loop {
         let tokens = Tokens { first: job.tokens.first, last: job.tokens.last };
         let mut page = match pair.source.scan(tokens, cursor, job.page_rows()).await {
             Ok(page) => page,
-            Err(StreamError::Refused(text)) => return Err(culprit(pair, job, seen, text).await),
+            Err(StreamError::Refused(text)) => return Err(culprit(&*pair.source, job, seen, text).await),
             Err(error) => return Err(error.into()),
         };
         job.read(page.took);
-        watch.look(pair, job, &page);
+        job.count(|counts| counts.read += page.read);
+        let suspects = watch.look(&*pair.source, job, &page);
         // The range may have become shorter meanwhile.
         let last = job.last_token();
-        let beyond = page.rows.last().is_some_and(|row| row.token > last);
+        let beyond = by_token && page.rows.last().is_some_and(|row| row.token > last);
         page.rows.retain(|row| row.token <= last);
-        seen = page.rows.last().map_or(seen, |row| row.token);
+        seen = page.rows.last().filter(|_| by_token).map_or(seen, |row| row.token);
         let next = page.next.take().filter(|_| !beyond);
         if pages.send(page).await.is_err() {
             return Ok(());
         }
+        if let Some(suspects) = suspects {
+            watch.search(&*pair.source, job, suspects).await;
+        }
         let Some(next) = next else { return Ok(()) };
         cursor = next;
-    }
-}
-
-/// Finds the partition that cannot be read, among the next few.
-pub(crate) async fn culprit(pair: &Pair, job: &Job, seen: i64, text: String) -> WorkError {
-    let kind = FailureKind::Range;
-    let rest = Tokens { first: seen, last: job.last_token().max(seen) };
-    for token in pair.source.partitions(rest, 4).await.unwrap_or_default() {
-        let one = Tokens { first: token, last: token };
-        if let Err(StreamError::Refused(text)) = pair.source.scan(one, Cursor::default(), u32::MAX).await {
-            return WorkError { kind, text, failing_token: Some(token) };
-        }
-    }
-    WorkError { kind, text, failing_token: None }
-}
-
-/// Names what is heavy to read.
-#[derive(Default)]
-struct PartitionWatch {
-    partition: Option<Row>,
-    bytes: usize,
-    rows: u64,
-    named: bool,
-}
-
-impl PartitionWatch {
-    fn look(&mut self, pair: &Pair, job: &Job, page: &Page) {
-        if let Some(warning) = &page.tombstones {
-            let first = page.rows.first().map_or(job.tokens.first, |row| row.token);
-            let last = page.rows.last().map_or(job.tokens.last, |row| row.token);
-            let tokens = Tokens { first, last };
-            let partition =
-                if first == last { page.rows.first().map(|row| pair.source.partition_text(row)) } else { None };
-            let message = format!("{warning}; compact it: {}", pair.source.compaction(tokens));
-            job.find(FindingKind::Tombstones, tokens, partition.unwrap_or_default(), message);
-        }
-        for row in &page.rows {
-            if self.partition.as_ref().is_none_or(|partition| partition.partition != row.partition) {
-                *self = Self { partition: Some(Row { cells: vec![], ..row.clone() }), bytes: 0, rows: 0, named: false };
-            }
-            self.bytes += row.bytes();
-            self.rows += 1;
-            if self.bytes > LARGE_PARTITION_BYTES && !self.named {
-                self.named = true;
-                let mib = self.bytes / 1024 / 1024;
-                let message = format!("more than {mib} MiB in one partition; it is copied by one worker, page by page");
-                let tokens = Tokens { first: row.token, last: row.token };
-                job.find(FindingKind::LargePartition, tokens, pair.source.partition_text(row), message);
-            }
-        }
     }
 }
 
@@ -190,7 +148,8 @@ async fn write_pages(pair: &Pair, job: &Job, mut pages: mpsc::Receiver<Page>) ->
     let mut in_flight = FuturesUnordered::new();
     let mut mark = Watermark::default();
     while let Some(page) = while_writing(pages.recv(), &mut in_flight, &mut mark, job).await? {
-        let (last, read_at) = (page.rows.last().map(|row| row.token), page.read_at);
+        let last = page.rows.last().filter(|_| pair.source.is_by_token()).map(|row| row.token);
+        let read_at = page.read_at;
         let without_cells = page.rows.iter().filter(|row| row.cells.is_empty()).count() as u64;
         job.count(|counts| counts.without_cells += without_cells);
         let batches = batches(page.rows);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use crate::ranges::{Counts, Finding, FindingKind, Grant, Sample, Tokens};
+use crate::ranges::{Counts, Digest, Finding, FindingKind, Grant, Sample, Tokens};
 
 /// Findings of one report.
 const MAX_FINDINGS: usize = 20;
@@ -35,6 +35,7 @@ struct Shared {
     done_until: Option<i64>,
     reads_us: Vec<u32>,
     writes_us: Vec<u32>,
+    digests: Option<(Digest, Digest)>,
 }
 
 impl Job {
@@ -104,6 +105,16 @@ impl Job {
     /// How far it is.
     pub fn done_until(&self) -> Option<i64> {
         self.shared.lock().done_until
+    }
+
+    /// What either side holds, once all of it was compared.
+    pub fn set_digests(&self, source: Digest, target: Digest) {
+        self.shared.lock().digests = Some((source, target));
+    }
+
+    /// What either side holds, source first.
+    pub fn digests(&self) -> Option<(Digest, Digest)> {
+        self.shared.lock().digests
     }
 
     /// A read took so long.

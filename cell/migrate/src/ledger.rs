@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 
 use rusqlite::{Connection, OptionalExtension, Transaction, params};
 
-use crate::ranges::{Counts, IntervalSet, LaneName, Phase, Record, Saved, SavedLease, Tokens};
+use crate::ranges::{Counts, Digest, IntervalSet, LaneName, Phase, Record, Saved, SavedLease, Tokens};
 
-/// The format written; a newer one is refused, there is no older one.
-const FORMAT: i64 = 1;
+/// The format written; another one is refused.
+const FORMAT: i64 = 2;
 /// "cmig": tells our files from other programs' databases.
 const APPLICATION_ID: i64 = 0x636d_6967;
 
@@ -81,6 +81,8 @@ INSERT INTO state VALUES (1, 'idle', 0, 0, 0, 0, '', '', 0, '{\"rows\":0,\"range
 CREATE TABLE lanes (id INTEGER PRIMARY KEY, tbl TEXT NOT NULL, unit TEXT NOT NULL, UNIQUE (tbl, unit));
 CREATE TABLE done (lane INTEGER NOT NULL, first INTEGER NOT NULL, last INTEGER NOT NULL, PRIMARY KEY (lane, first, last)) WITHOUT ROWID;
 CREATE TABLE leases (id INTEGER PRIMARY KEY, lane INTEGER NOT NULL, first INTEGER NOT NULL, last INTEGER NOT NULL);
+CREATE TABLE digests (lane INTEGER NOT NULL, first INTEGER NOT NULL, last INTEGER NOT NULL, source TEXT NOT NULL, target TEXT NOT NULL,
+  PRIMARY KEY (lane, first)) WITHOUT ROWID;
 CREATE TABLE findings (id INTEGER PRIMARY KEY, finding TEXT NOT NULL);
 ";
 
@@ -133,7 +135,7 @@ impl Ledger {
             return Err(LedgerError::Newer { path: self.path.clone(), found: format });
         }
         if format < FORMAT {
-            return Err(self.damaged(format!("its format is {format}")));
+            return Err(self.damaged(format!("its format is {format}, which a version before the first release wrote")));
         }
         Ok(())
     }
@@ -186,6 +188,7 @@ impl Ledger {
             }
             saved.done.insert(name, set);
         }
+        self.load_digests(&mut saved)?;
         let query = "SELECT leases.id, tbl, unit, first, last FROM leases JOIN lanes ON lanes.id = leases.lane";
         saved.leases = self.all(query, |row| {
             let lane = LaneName { table: row.get(1)?, unit: row.get(2)? };
@@ -201,6 +204,23 @@ impl Ledger {
             saved.findings.push(serde_json::from_str(&finding).map_err(|error| self.damaged(error.to_string()))?);
         }
         Ok(saved)
+    }
+
+    fn load_digests(&self, saved: &mut Saved) -> Result<(), LedgerError> {
+        type Compared = (LaneName, i64, i64, String, String);
+        let query = "SELECT tbl, unit, first, last, source, target FROM digests JOIN lanes ON lanes.id = digests.lane";
+        let rows: Vec<Compared> = self.all(query, |row| {
+            let lane = LaneName { table: row.get(0)?, unit: row.get(1)? };
+            Ok((lane, row.get(2)?, row.get(3)?, row.get(4)?, row.get(5)?))
+        })?;
+        let digest = |text: &str| -> Result<Digest, LedgerError> {
+            serde_json::from_str(text).map_err(|error| self.damaged(error.to_string()))
+        };
+        for (lane, first, last, source, target) in rows {
+            let compared = (last, digest(&source)?, digest(&target)?);
+            saved.digests.entry(lane).or_default().insert(first, compared);
+        }
+        Ok(())
     }
 
     fn all<T>(
@@ -296,6 +316,7 @@ fn write(transaction: &Transaction<'_>, record: &Record) -> rusqlite::Result<()>
         Record::Began { phase, round, at_ms } => {
             let counts = serde_json::to_string(&Counts::default()).map_err(json)?;
             run("DELETE FROM done", &[])?;
+            run("DELETE FROM digests", &[])?;
             run("DELETE FROM findings", &[])?;
             run(
                 "UPDATE state SET phase = ?1, round = ?2, began_ms = ?3, counts = ?4",
@@ -327,6 +348,13 @@ fn write(transaction: &Transaction<'_>, record: &Record) -> rusqlite::Result<()>
                 return Ok(());
             }
             run("INSERT OR IGNORE INTO done VALUES (?1, ?2, ?3)", &[&lane, &tokens.first, &tokens.last])
+        }
+        Record::Compared { lane, tokens, source, target } => {
+            let lane = lane_id(transaction, lane)?;
+            let [source, target] = [source, target].map(serde_json::to_string);
+            let (source, target) = (source.map_err(json)?, target.map_err(json)?);
+            let values: [&dyn rusqlite::ToSql; 5] = [&lane, &tokens.first, &tokens.last, &source, &target];
+            run("INSERT OR REPLACE INTO digests VALUES (?1, ?2, ?3, ?4, ?5)", &values)
         }
         Record::Over { lease } => run("DELETE FROM leases WHERE id = ?1", &[&lease.cast_signed()]),
         Record::Counted(grown) => {

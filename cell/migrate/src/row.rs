@@ -61,6 +61,14 @@ impl Row {
         hash.digest128()
     }
 
+    /// Key and content together, in 128 bits.
+    pub fn hash(&self) -> u128 {
+        let mut hash = Xxh3::new();
+        hash.update(&self.key_hash().to_le_bytes());
+        hash.update(&self.content_hash().to_le_bytes());
+        hash.digest128()
+    }
+
     /// Of its newest cell; none when it has no cell.
     pub fn newest_us(&self) -> Option<i64> {
         self.cells.iter().map(|cell| cell.written_us).max()

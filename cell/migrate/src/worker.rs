@@ -146,7 +146,7 @@ impl Worker {
         let mut progress = self.progress(grant, job);
         progress.ended = true;
         match ended {
-            Ok(()) => progress.counts = job.counts(),
+            Ok(()) => (progress.counts, progress.digests) = (job.counts(), job.digests()),
             Err(WorkError { kind, text, failing_token }) => {
                 if kind == FailureKind::Range {
                     tracing::warn!(table = %job.table, first = grant.tokens.first, last = grant.tokens.last, error = %text, "a range failed");

@@ -308,7 +308,8 @@ async fn a_run_about_some_units_copies_their_rows_and_no_others() {
     fleet.start_coordinator().await;
     fleet.start_worker();
     fleet.begin(Phase::Backfill, 1).await;
-    assert!(fleet.finish().await.complete);
+    let state = fleet.finish().await;
+    assert!(state.complete, "{state:?}");
     let in_scope = |(table, partition, _, _): &(String, Vec<u8>, Vec<u8>, String)| {
         cell_migrate::stream::store::bucket_of_partition(table, partition) == Some(bucket)
     };

@@ -29,6 +29,7 @@ impl Reason {
             Self::OtherRun => "OtherRun",
             Self::Migrating => "Migrating",
             Self::CopyNotReady => "CopyNotReady",
+            Self::StoreFull => "StoreFull",
         }
     }
 
@@ -44,6 +45,7 @@ impl Reason {
                 | Self::Overloaded
                 | Self::UnknownOutcome
                 | Self::StoreUnavailable
+                | Self::StoreFull
                 | Self::OtherLog
                 | Self::Draining
         )

@@ -3,6 +3,8 @@
 /// Milliseconds from the Unix epoch to the Snowflake epoch (2015-01-01).
 pub const EPOCH_MS: i64 = 1_420_070_400_000;
 const LOW_BITS: u32 = 22;
+/// How far ahead of a clock an id may have been made, in milliseconds: two machines' clocks differ by less.
+pub const AHEAD_MS: i64 = 60_000;
 
 /// Milliseconds since the Unix epoch in which the id was made.
 pub fn timestamp_ms(id: i64) -> i64 {

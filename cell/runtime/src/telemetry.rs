@@ -20,11 +20,11 @@ pub fn init(format: LogFormat) {
 pub fn init_at(format: LogFormat, level: &str) {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
     let registry = tracing_subscriber::registry().with(filter);
+    // A line that cannot be written (a full disk, a reader that is gone) is lost, and must not end whoever wrote it.
+    let layer = fmt::layer().log_internal_errors(false).with_writer(std::io::stderr);
     let installed = match format {
-        LogFormat::Json => {
-            registry.with(fmt::layer().json().flatten_event(true).with_writer(std::io::stderr)).try_init()
-        }
-        LogFormat::Text => registry.with(fmt::layer().with_ansi(false).with_writer(std::io::stderr)).try_init(),
+        LogFormat::Json => registry.with(layer.json().flatten_event(true)).try_init(),
+        LogFormat::Text => registry.with(layer.with_ansi(false)).try_init(),
     };
     if installed.is_err() {
         tracing::debug!("logging was started before");

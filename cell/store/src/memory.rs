@@ -31,6 +31,14 @@ impl MemoryState {
     }
 }
 
+#[cfg(test)]
+impl MemoryState {
+    /// How many keys of a kind there are.
+    pub(crate) fn count(&self, space: Space) -> usize {
+        self.map.keys().filter(|(kind, _)| *kind == space).count()
+    }
+}
+
 impl Kv for MemoryState {
     fn get(&self, space: Space, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
         Ok(self.map.get(&(space, key.to_vec())).cloned())

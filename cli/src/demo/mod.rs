@@ -5,7 +5,6 @@ pub mod client;
 pub mod content;
 pub mod crowd;
 pub mod history;
-pub mod ledger;
 pub mod moves;
 pub mod own;
 pub mod protocol;
@@ -16,3 +15,5 @@ pub mod socket;
 pub mod storage;
 pub mod talk;
 pub mod world;
+
+pub use cell_ledger as ledger;

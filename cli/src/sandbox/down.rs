@@ -92,8 +92,12 @@ pub async fn stop(state: &StateDir, progress: &Progress) -> Result<(), CommandEr
     stop_all(agents.clone(), AGENT_GRACE).await?;
     let (stores, others): (Vec<_>, Vec<_>) = pod_processes(state).into_iter().partition(|pod| pod.is_store);
     let pods = stores.len() + others.len();
-    for (wave, name) in [(others, "Pods"), (stores, "stores")] {
-        phase.note(&format!("stopping {} {name}", wave.len()));
+    for (wave, whose) in [(others, ""), (stores, " of stores")] {
+        match wave.len() {
+            0 => {}
+            1 => phase.note(&format!("stopping a Pod{whose}")),
+            count => phase.note(&format!("stopping {count} Pods{whose}")),
+        }
         stop_all(wave.into_iter().map(|pod| pod.record).collect(), POD_GRACE).await?;
     }
     phase.note("stopping the APIs");

@@ -32,7 +32,7 @@ pub enum StateError {
         source: io::Error,
     },
     /// A file holds something else than it should.
-    #[error("{path} cannot be read: {reason}; delete the sandbox with cellctl sandbox down --delete")]
+    #[error("{path} cannot be read: {reason}")]
     Corrupt {
         /// The file.
         path: PathBuf,

@@ -9,7 +9,8 @@ pub mod tokens;
 
 pub use client::{Client, ClientError};
 pub use migrations::{
-    MigrationFinding, MigrationPlan, MigrationRange, MigrationReport, MigrationRequest, MigrationStarted,
+    MigrationFinding, MigrationPlan, MigrationRange, MigrationReport, MigrationRequest, MigrationStarted, ShadowWish,
+    WorkersWish,
 };
 pub use moves::{Automation, Check, Location, MovePlan, MoveRequest, Run, Target};
 pub use problem::{FieldError, Problem};

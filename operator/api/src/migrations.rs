@@ -1,6 +1,8 @@
 //! Storage migrations on the wire: what is asked, what was planned, and the report of a run. How a run stands is read from its
 //! resource.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
@@ -26,9 +28,46 @@ pub struct MigrationRequest {
     /// How long a rollback stays possible, in seconds; the default when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rollback_window_seconds: Option<i32>,
+    /// Which reads are also asked of the copy; the defaults when absent.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub shadow: ShadowWish,
+    /// The shape of coordinator and workers; the defaults when absent.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub workers: WorkersWish,
     /// When starting: the hash of the plan that was reviewed. Another plan by now is refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plan_hash: Option<String>,
+}
+
+fn is_default<T: Default + PartialEq>(wish: &T) -> bool {
+    *wish == T::default()
+}
+
+/// Which reads are also asked of the copy.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ShadowWish {
+    /// Reads of 10,000.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub per_ten_thousand: Option<i32>,
+    /// So many must have been compared; 0 goes on without any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub min_samples: Option<i32>,
+}
+
+/// The shape of coordinator and workers.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct WorkersWish {
+    /// How many workers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replicas: Option<i32>,
+    /// Size of the coordinator's volume, as a Kubernetes quantity.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub volume_size: Option<String>,
+    /// StorageClass of that volume; the cluster's default when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub storage_class_name: Option<String>,
 }
 
 /// What would be done.
@@ -53,6 +92,12 @@ pub struct MigrationPlan {
     pub target_stage: String,
     /// Seconds that a rollback stays possible.
     pub rollback_window_seconds: i32,
+    /// Which reads are also asked of the copy; nothing is absent.
+    #[serde(default)]
+    pub shadow: ShadowWish,
+    /// The shape of coordinator and workers; only the StorageClass may be absent.
+    #[serde(default)]
+    pub workers: WorkersWish,
     /// What was looked at. One that is not ok means that starting would be refused.
     pub checks: Vec<Check>,
     /// Hash of what would run: `start` with it runs exactly this plan or nothing.
@@ -67,7 +112,7 @@ impl MigrationPlan {
         let mut digest = Sha256::new();
         let content = (
             (&self.source, &self.target, &self.units, &self.cells),
-            (&self.stages, &self.target_stage, self.rollback_window_seconds),
+            (&self.stages, &self.target_stage, self.rollback_window_seconds, &self.shadow, &self.workers),
             self.checks.iter().map(|check| (&check.name, check.ok)).collect::<Vec<_>>(),
         );
         // Encoding tuples of strings and numbers cannot fail; an empty text would only make every hash differ.
@@ -156,6 +201,9 @@ pub struct MigrationReport {
     /// What needs someone.
     #[serde(default)]
     pub findings: Vec<MigrationFinding>,
+    /// Where each log stood when the last comparison began: its receipt covers everything up to there.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub positions: BTreeMap<String, u64>,
     /// What could not be read, and why.
     #[serde(default)]
     pub missing: Vec<String>,
@@ -176,6 +224,8 @@ mod tests {
             stages: vec!["Prepare".into()],
             target_stage: "ShadowRead".into(),
             rollback_window_seconds: 3600,
+            shadow: ShadowWish::default(),
+            workers: WorkersWish::default(),
             checks: vec![],
             hash: String::new(),
         }
@@ -187,6 +237,8 @@ mod tests {
         assert_eq!(sealed.name, format!("to-b-{}", &sealed.hash[..8]));
         assert_eq!(MigrationPlan { logs: 4097, ..plan() }.sealed().hash, sealed.hash);
         assert_ne!(MigrationPlan { target_stage: "Complete".into(), ..plan() }.sealed().hash, sealed.hash);
+        let unproved = ShadowWish { min_samples: Some(0), ..ShadowWish::default() };
+        assert_ne!(MigrationPlan { shadow: unproved, ..plan() }.sealed().hash, sealed.hash);
         assert_eq!(MigrationPlan { name: "mine".into(), ..plan() }.sealed().name, "mine");
     }
 }

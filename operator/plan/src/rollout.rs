@@ -1,7 +1,16 @@
-//! Which Pod of an OnDelete StatefulSet may be replaced now: one at a time, only while all others are Ready, and a broken outdated
-//! Pod first. It decides; deleting (with the Pod's UID as precondition) is the caller's.
+//! Which Pod of an OnDelete StatefulSet may be replaced now: one at a time, only while all others are Ready, sound ones only in the
+//! set's turn, and a broken outdated Pod first; and how long a set keeps others from their turn. It decides; deleting (with the Pod's
+//! UID as precondition) is the caller's, and so is the clock.
 
-/// What is known of one Pod of the set.
+/// Longest time that a new Pod may take to get Ready, or an old one to go, while other sets wait for it. What takes longer is not a
+/// replacement under way any more but something for people: a sibling may be what repairs it.
+pub const SETTLING_MS: i64 = 5 * 60_000;
+/// Longest time that other sets wait for a Pod to be made or to find a node: a sibling may have to give the room for it.
+pub const PLACING_MS: i64 = 30_000;
+/// Longest time that a set waits for another that is to go first.
+pub const PATIENCE_MS: i64 = 10 * 60_000;
+
+/// What is known of one Pod of the set. Times are in Unix milliseconds.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PodFacts {
     /// Its name.
@@ -10,8 +19,21 @@ pub struct PodFacts {
     pub up_to_date: bool,
     /// It is Ready.
     pub ready: bool,
-    /// It is being deleted.
-    pub deleting: bool,
+    /// The scheduler found no node for it.
+    pub unscheduled: bool,
+    /// When it was made.
+    pub made_ms: i64,
+    /// When it should be gone at the latest, if it is being deleted.
+    pub gone_by_ms: Option<i64>,
+}
+
+/// Whether sound Pods of a set may be replaced now.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Turn {
+    /// They may.
+    Own,
+    /// Another set is being rolled out: a message's way misses one Pod at a time, not several. This is what is awaited.
+    Others(String),
 }
 
 /// What the rollout does next.
@@ -26,8 +48,8 @@ pub enum Rollout {
 }
 
 /// Decides the next step of a set that should have `replicas` Pods.
-pub fn next(pods: &[PodFacts], replicas: usize) -> Rollout {
-    if let Some(pod) = pods.iter().find(|pod| pod.deleting) {
+pub fn next(pods: &[PodFacts], replicas: usize, turn: &Turn) -> Rollout {
+    if let Some(pod) = pods.iter().find(|pod| pod.gone_by_ms.is_some()) {
         return Rollout::Waiting(format!("pod {} is being replaced", pod.name));
     }
     let outdated = || pods.iter().filter(|pod| !pod.up_to_date);
@@ -43,41 +65,47 @@ pub fn next(pods: &[PodFacts], replicas: usize) -> Rollout {
         return Rollout::Replace(pod.name.clone());
     }
     // The highest ordinal first, as StatefulSets do.
-    match outdated().max_by_key(|pod| (pod.name.len(), pod.name.clone())) {
-        Some(pod) => Rollout::Replace(pod.name.clone()),
-        None => Rollout::Complete,
+    let Some(pod) = outdated().max_by_key(|pod| (pod.name.len(), pod.name.clone())) else { return Rollout::Complete };
+    match turn {
+        Turn::Own => Rollout::Replace(pod.name.clone()),
+        Turn::Others(awaited) => {
+            Rollout::Waiting(format!("pod {} is outdated and waits for its turn: {awaited}", pod.name))
+        }
     }
+}
+
+/// The replacement that is under way in a set, which keeps sound Pods of other sets from going. A set that is short, has no room or is
+/// long not Ready keeps nobody. `short_since_ms` is when the set was first seen with too few Pods, if it has too few.
+pub fn under_way(pods: &[PodFacts], short_since_ms: Option<i64>, now_ms: i64) -> Option<String> {
+    let within = |since_ms: i64, limit_ms: i64| now_ms.saturating_sub(since_ms) < limit_ms;
+    let going = |pod: &&PodFacts| pod.gone_by_ms.is_some_and(|gone_by_ms| within(gone_by_ms, SETTLING_MS));
+    if let Some(pod) = pods.iter().find(going) {
+        return Some(format!("pod {} is being replaced", pod.name));
+    }
+    let coming = |pod: &&PodFacts| {
+        let limit_ms = if pod.unscheduled { PLACING_MS } else { SETTLING_MS };
+        pod.gone_by_ms.is_none() && pod.up_to_date && !pod.ready && within(pod.made_ms, limit_ms)
+    };
+    if let Some(pod) = pods.iter().find(coming) {
+        return Some(format!("pod {} is new and not Ready yet", pod.name));
+    }
+    // Between a Pod's end and its successor's beginning there is neither.
+    short_since_ms.filter(|since_ms| within(*since_ms, PLACING_MS)).map(|_| "a pod is being made anew".to_owned())
+}
+
+/// What a set has to do before others that go after it: what is under way, and its sound Pods that are still outdated. A set that is
+/// dead, or whose own rollout is halted, is not awaited.
+pub fn goes_first(pods: &[PodFacts], short_since_ms: Option<i64>, now_ms: i64) -> Option<String> {
+    under_way(pods, short_since_ms, now_ms).or_else(|| match next(pods, pods.len(), &Turn::Own) {
+        Rollout::Replace(name) if pods.iter().all(|pod| pod.ready) => Some(format!("pod {name} is replaced first")),
+        _ => None,
+    })
+}
+
+/// The turn of a set that others go before: theirs, until it has waited for [`PATIENCE_MS`].
+pub fn turn_after(first: String, since_ms: i64, now_ms: i64) -> Turn {
+    if now_ms.saturating_sub(since_ms) < PATIENCE_MS { Turn::Others(first) } else { Turn::Own }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn pod(name: &str, up_to_date: bool, ready: bool) -> PodFacts {
-        PodFacts { name: name.into(), up_to_date, ready, deleting: false }
-    }
-
-    #[test]
-    fn outdated_pods_go_one_at_a_time_while_all_are_ready() {
-        let all = [pod("a-0", false, true), pod("a-1", false, true)];
-        assert_eq!(next(&all, 2), Rollout::Replace("a-1".into()));
-        let one_new = [pod("a-0", false, true), pod("a-1", true, true)];
-        assert_eq!(next(&one_new, 2), Rollout::Replace("a-0".into()));
-        assert_eq!(next(&[pod("a-0", true, true)], 1), Rollout::Complete);
-    }
-
-    #[test]
-    fn a_rollout_halts_at_the_first_replica_that_does_not_come_up() {
-        let halted = [pod("a-0", false, true), pod("a-1", true, false)];
-        assert!(matches!(next(&halted, 2), Rollout::Waiting(_)));
-    }
-
-    #[test]
-    fn a_broken_outdated_pod_is_replaced_first_and_nothing_while_one_goes() {
-        let broken = [pod("a-0", false, false), pod("a-1", false, true)];
-        assert_eq!(next(&broken, 2), Rollout::Replace("a-0".into()));
-        let going = [PodFacts { deleting: true, ..pod("a-0", false, true) }, pod("a-1", false, true)];
-        assert!(matches!(next(&going, 2), Rollout::Waiting(_)));
-        assert!(matches!(next(&[pod("a-0", false, true)], 2), Rollout::Waiting(_)));
-    }
-}
+mod tests;

@@ -32,8 +32,8 @@ pub struct CellInput<'a> {
     pub common: Common<'a>,
 }
 
-/// The roles that a cell runs.
-pub const ROLES: [Role; 3] = [Role::Gateway, Role::Guild, Role::Data];
+/// The roles that a cell runs, in the order in which they are rolled out: who writes a new kind of entry comes after those who read it.
+pub const ROLES: [Role; 3] = [Role::Data, Role::Guild, Role::Gateway];
 
 fn role_spec(cell: &Cell, role: Role) -> &RoleSpec {
     match role {

@@ -13,7 +13,7 @@ use kube::{Resource, ResourceExt};
 
 use super::cell::on_delete;
 use super::pod::{Common, PodShape, common_args, mount, template};
-use crate::names::{GRPC_PORT, STORAGE_CELL_LABEL, labels, selector, stateful_set};
+use crate::names::{GRPC_PORT, IMAGE_ANNOTATION, STORAGE_CELL_LABEL, labels, selector, stateful_set};
 
 /// Where the store's data is, relative to `/`.
 const DATA_DIR: &str = "var/lib/cellplane-store";
@@ -58,8 +58,9 @@ pub fn set(storage: &StorageCell, fleet: &Fleet, common: Common<'_>) -> Stateful
         DeletionPolicy::Retain => "Retain",
         DeletionPolicy::Delete => "Delete",
     };
+    let given = [(IMAGE_ANNOTATION.to_owned(), fleet.spec.image.cell.clone())];
     StatefulSet {
-        metadata: metadata(storage),
+        metadata: ObjectMeta { annotations: Some(given.into()), ..metadata(storage) },
         spec: Some(StatefulSetSpec {
             replicas: Some(1),
             service_name: Some(stateful_set(&name, Role::Store)),
@@ -76,6 +77,12 @@ pub fn set(storage: &StorageCell, fleet: &Fleet, common: Common<'_>) -> Stateful
         }),
         status: None,
     }
+}
+
+/// Whether a store's set was given another image than the fleet's of now. Of a set that does not say it is not known, and its container
+/// does not tell: others may write images anew.
+pub fn has_other_image(set: &StatefulSet, image: &str) -> bool {
+    set.annotations().get(IMAGE_ANNOTATION).is_some_and(|given| given != image)
 }
 
 /// The headless Service that governs the set.

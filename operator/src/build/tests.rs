@@ -94,6 +94,19 @@ fn a_reserve_reaches_the_store_and_none_leaves_its_pod_as_it_was() {
 }
 
 #[test]
+fn which_image_a_store_was_given_is_read_from_what_the_operator_wrote() {
+    let fleet = a_fleet();
+    let mut set = store::set(&storage_cell("main"), &fleet, common(&fleet));
+    // As a webhook does that has images pulled through a registry of its own.
+    let pod = set.spec.as_mut().unwrap().template.spec.as_mut().unwrap();
+    pod.containers[0].image = Some("mirror.example/cellplane/cell:dev".into());
+    assert!(!store::has_other_image(&set, &fleet.spec.image.cell));
+    assert!(store::has_other_image(&set, "cellplane/cell:next"));
+    set.metadata.annotations = None;
+    assert!(!store::has_other_image(&set, "cellplane/cell:next"), "of an older operator's set nothing is known");
+}
+
+#[test]
 fn a_cordon_changes_a_label_and_no_pod_template() {
     let before = with_input(|input| set(input, Role::Gateway));
     let (mut cordoned, fleet) = (cell("shared-1", "main"), a_fleet());

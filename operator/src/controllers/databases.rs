@@ -3,7 +3,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use cell_crds::cell::CellStorage;
 use cell_crds::{Cell, Engine, StorageCell, StorageMigration};
+use cell_plan::migrations::Spec;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Pod, Secret};
 use kube::ResourceExt;
@@ -42,6 +44,26 @@ pub fn needed(cell: &Cell, migrations: &[StorageMigration]) -> BTreeSet<String> 
     needed
 }
 
+/// Where a cell's data is once a run has completed: all of it went with the StorageCell that serves, or units of it, which may have come
+/// from one that earlier units were carried to. Pure.
+pub fn carried(storage: &mut CellStorage, spec: &Spec) {
+    if spec.units.is_empty() && storage.serving == spec.source {
+        storage.serving.clone_from(&spec.target);
+    } else if storage.serving == spec.source || storage.others.contains(&spec.source) {
+        let others: BTreeSet<String> = storage.others.iter().cloned().chain([spec.target.clone()]).collect();
+        storage.others = others.into_iter().collect();
+    }
+}
+
+/// The files of some StorageCells.
+#[derive(Clone, Default)]
+pub struct Files {
+    /// By name: what processes are given.
+    pub contents: BTreeMap<String, String>,
+    /// The same without what Secrets say, and which version of which Secret was read: what a hash may be made of.
+    versions: BTreeMap<String, String>,
+}
+
 /// The files of some StorageCells; the inner error says which Secret is missing.
 ///
 /// # Errors
@@ -49,24 +71,29 @@ pub fn needed(cell: &Cell, migrations: &[StorageMigration]) -> BTreeSet<String> 
 pub async fn files<'a>(
     context: &Context,
     names: impl Iterator<Item = &'a String>,
-) -> Result<Result<BTreeMap<String, String>, String>, ReconcileError> {
-    let mut files = BTreeMap::new();
+) -> Result<Result<Files, String>, ReconcileError> {
+    let mut files = Files::default();
     for name in names {
         let Some(found) = context.stores.storage_cell(&context.settings.namespace, name) else { continue };
         if found.spec.engine == Engine::Embedded {
             continue;
         }
         match login(context, &found).await? {
-            Ok(login) => files.extend(storage::file(&found, &login)),
+            Ok((login, version)) => {
+                files.contents.extend(storage::file(&found, &login));
+                let open =
+                    storage::file(&found, &Login::default()).map(|(name, open)| (name, format!("{open} {version}")));
+                files.versions.extend(open);
+            }
             Err(missing) => return Ok(Err(missing)),
         }
     }
     Ok(Ok(files))
 }
 
-/// What the Secrets of a StorageCell say.
-async fn login(context: &Context, found: &StorageCell) -> Result<Result<Login, String>, ReconcileError> {
-    let mut login = Login::default();
+/// What the Secrets of a StorageCell say, and their versions.
+async fn login(context: &Context, found: &StorageCell) -> Result<Result<(Login, String), String>, ReconcileError> {
+    let (mut login, mut version) = (Login::default(), String::new());
     let external = found.spec.external.as_ref();
     let managed = found.spec.managed.as_ref();
     let reference =
@@ -79,6 +106,7 @@ async fn login(context: &Context, found: &StorageCell) -> Result<Result<Login, S
             return Ok(Err(format!("Secret {name} lacks username or password")));
         };
         (login.username, login.password) = (username, password);
+        version += &version_of(&secret);
     }
     if let Some(name) = external.and_then(|one| one.tls.as_ref()).map(|tls| &tls.ca_secret_ref) {
         let secret = context.applier.get::<Secret>(name).await?;
@@ -86,8 +114,15 @@ async fn login(context: &Context, found: &StorageCell) -> Result<Result<Login, S
             return Ok(Err(format!("Secret {name} with ca.crt does not exist or lacks it; create it")));
         };
         login.ca_pem = Some(ca);
+        version += &secret.as_ref().map(version_of).unwrap_or_default();
     }
-    Ok(Ok(login))
+    Ok(Ok((login, version)))
+}
+
+/// Another text for another Secret or another content of it, which says nothing of the content.
+fn version_of(secret: &Secret) -> String {
+    let meta = &secret.metadata;
+    format!("{}@{} ", meta.uid.as_deref().unwrap_or_default(), meta.resource_version.as_deref().unwrap_or_default())
 }
 
 fn text(secret: &Secret, key: &str) -> Option<String> {
@@ -95,11 +130,12 @@ fn text(secret: &Secret, key: &str) -> Option<String> {
     String::from_utf8(bytes.0.clone()).ok().filter(|text| !text.is_empty())
 }
 
-/// A short hash of files, to notice that something changed.
-pub fn hash(files: &BTreeMap<String, String>, salt: &str) -> String {
+/// A short hash of files, to notice that something changed. It is made of the versions of Secrets, never of what is in them: it is
+/// shown in status, where guesses could be tried against it.
+pub fn hash(files: &Files, salt: &str) -> String {
     let mut digest = Sha256::new();
     digest.update(salt);
-    for (name, content) in files {
+    for (name, content) in &files.versions {
         digest.update(name.len().to_be_bytes());
         digest.update(name);
         digest.update(content.len().to_be_bytes());
@@ -265,7 +301,6 @@ fn read(said: &str, exit: i32) -> ProbeReport {
 
 #[cfg(test)]
 mod tests {
-    use cell_crds::cell::CellStorage;
     use serde_json::json;
 
     use super::*;
@@ -289,6 +324,27 @@ mod tests {
         one.status = Some(cell_crds::CellStatus { storage: Some(storage), ..Default::default() });
         assert_eq!(serving(&one), "next");
         assert_eq!(names(needed(&one, &[])), "main next third", "the spec's stays reachable: pointers are in it");
+    }
+
+    #[test]
+    fn a_cell_goes_on_reaching_what_units_were_carried_to_however_often_they_are_carried_on() {
+        let spec = |source: &str, target: &str, units: &[&str]| Spec {
+            run_id: "r".into(),
+            source: source.into(),
+            target: target.into(),
+            units: units.iter().map(|unit| (*unit).to_owned()).collect(),
+            rollback_window_ms: 0,
+        };
+        let mut storage = CellStorage { serving: "main".into(), others: vec![] };
+        let mut after = |spec: Spec| {
+            carried(&mut storage, &spec);
+            format!("{} {}", storage.serving, storage.others.join(","))
+        };
+        assert_eq!(after(spec("main", "first", &["b0001"])), "main first");
+        assert_eq!(after(spec("first", "second", &["b0001"])), "main first,second");
+        assert_eq!(after(spec("elsewhere", "third", &["b0001"])), "main first,second");
+        assert_eq!(after(spec("second", "fourth", &[])), "main first,fourth,second");
+        assert_eq!(after(spec("main", "next", &[])), "next first,fourth,second");
     }
 
     fn looked(name: &str, status: serde_json::Value) -> Job {
@@ -330,10 +386,20 @@ mod tests {
     }
 
     #[test]
-    fn a_hash_follows_every_byte() {
-        let files = |text: &str| BTreeMap::from([("a.json".to_owned(), text.to_owned())]);
+    fn a_hash_follows_every_byte_and_the_version_of_every_secret_but_not_what_is_in_it() {
+        let files = |text: &str| Files {
+            contents: BTreeMap::new(),
+            versions: BTreeMap::from([("a.json".to_owned(), text.to_owned())]),
+        };
         assert_ne!(hash(&files("1"), "s"), hash(&files("2"), "s"));
         assert_ne!(hash(&files("1"), "s"), hash(&files("1"), "t"));
         assert_eq!(hash(&files("1"), "s").len(), 10);
+        let secret = |version: &str, password: &str| -> Secret {
+            let data = json!({"password": password});
+            serde_json::from_value(json!({"metadata": {"uid": "u", "resourceVersion": version}, "stringData": data}))
+                .unwrap()
+        };
+        assert_eq!(version_of(&secret("1", "a")), version_of(&secret("1", "b")));
+        assert_ne!(version_of(&secret("1", "a")), version_of(&secret("2", "a")));
     }
 }

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use cell_plan::migrations::{Figures, InHand, Outcome, ReceiptFact, Record, Spec, Step, Wish};
+use cell_plan::migrations::{Figures, InHand, Outcome, ReceiptFact, Record, Shadowed, Spec, Step, Wish};
 use serde::{Deserialize, Serialize};
 
 use super::wire::{DirectionWire, WhyWire, mirror};
@@ -75,6 +75,8 @@ struct ReceiptWire {
     repaired: u64,
     mismatches: BTreeMap<String, u64>,
     clean: bool,
+    #[serde(default)]
+    digests: BTreeMap<String, String>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -85,6 +87,9 @@ enum OutcomeWire {
     RolledBack,
     Refused { reason: String, message: String },
 }
+
+/// Samples and mismatches.
+type CountsWire = (u64, u64);
 
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -112,12 +117,17 @@ pub(super) struct RecordWire {
     receipt: Option<ReceiptWire>,
     repairs: u32,
     verified_requests: u32,
-    shadow_base: (u64, u64),
-    shadow_most: (u64, u64),
+    /// By process: base and most.
+    #[serde(default)]
+    shadow: BTreeMap<String, (CountsWire, CountsWire)>,
+    #[serde(default)]
+    shadow_anew: bool,
     announced: bool,
     staffed: bool,
     left_behind: u32,
     at_risk: u64,
+    #[serde(default)]
+    at_risk_unknown: u32,
     attempt: u32,
     not_before_ms: i64,
     blocked_by: Option<WhyWire>,
@@ -134,15 +144,17 @@ pub(super) struct RecordWire {
 
 impl From<&ReceiptFact> for ReceiptWire {
     fn from(fact: &ReceiptFact) -> Self {
-        let ReceiptFact { round, began_ms, ended_ms, source, target, rows, repaired, mismatches, clean } = fact.clone();
-        Self { round, began_ms, ended_ms, source, target, rows, repaired, mismatches, clean }
+        let ReceiptFact { round, began_ms, ended_ms, source, target, rows, repaired, mismatches, clean, digests } =
+            fact.clone();
+        Self { round, began_ms, ended_ms, source, target, rows, repaired, mismatches, clean, digests }
     }
 }
 
 impl From<ReceiptWire> for ReceiptFact {
     fn from(wire: ReceiptWire) -> Self {
-        let ReceiptWire { round, began_ms, ended_ms, source, target, rows, repaired, mismatches, clean } = wire;
-        Self { round, began_ms, ended_ms, source, target, rows, repaired, mismatches, clean }
+        let ReceiptWire { round, began_ms, ended_ms, source, target, rows, repaired, mismatches, clean, digests } =
+            wire;
+        Self { round, began_ms, ended_ms, source, target, rows, repaired, mismatches, clean, digests }
     }
 }
 
@@ -193,12 +205,13 @@ impl From<&Record> for RecordWire {
             receipt: record.receipt.as_ref().map(Into::into),
             repairs: record.repairs,
             verified_requests: record.verified_requests,
-            shadow_base: record.shadow_base,
-            shadow_most: record.shadow_most,
+            shadow: record.shadow.iter().map(|(process, one)| (process.clone(), (one.base, one.most))).collect(),
+            shadow_anew: record.shadow_anew,
             announced: record.announced,
             staffed: record.staffed,
             left_behind: record.left_behind,
             at_risk: record.at_risk,
+            at_risk_unknown: record.at_risk_unknown,
             attempt: record.attempt,
             not_before_ms: record.not_before_ms,
             blocked_by: record.blocked_by.as_ref().map(Into::into),
@@ -243,12 +256,14 @@ impl From<RecordWire> for Record {
             receipt: wire.receipt.map(Into::into),
             repairs: wire.repairs,
             verified_requests: wire.verified_requests,
-            shadow_base: wire.shadow_base,
-            shadow_most: wire.shadow_most,
+            shadow: wire.shadow.into_iter().map(|(name, (base, most))| (name, Shadowed { base, most })).collect(),
+            shadow_anew: wire.shadow_anew,
+            positions: std::sync::Arc::default(),
             announced: wire.announced,
             staffed: wire.staffed,
             left_behind: wire.left_behind,
             at_risk: wire.at_risk,
+            at_risk_unknown: wire.at_risk_unknown,
             attempt: wire.attempt,
             not_before_ms: wire.not_before_ms,
             blocked_by: wire.blocked_by.map(Into::into),
@@ -292,6 +307,8 @@ mod tests {
         record.outcome = Some(Outcome::Refused { reason: "R".into(), message: "m".into() });
         record.blocked_by = Some(Blocked { reason: "B".into(), message: "n".into() });
         record.wish = Some(Wish::TooLateToVerify);
+        record.shadow.insert("d/1".into(), Shadowed { base: (1, 2), most: (3, 4) });
+        record.shadow_anew = true;
         let text = serde_json::to_string(&RecordWire::from(&record)).unwrap();
         let back: RecordWire = serde_json::from_str(&text).unwrap();
         assert_eq!(Record::from(back), record);

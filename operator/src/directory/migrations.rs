@@ -1,10 +1,10 @@
 //! Records of migrations in etcd: `operations/<runId>` holds the record, `operations/<runId>/logs` the logs, which hardly change and
-//! would make every write heavy; `runs/storage:<StorageCell>` says which run holds a StorageCell. Every write is guarded by the
+//! would make every write heavy, `operations/<runId>/positions` where the logs stood at the last comparison; `runs/storage:<StorageCell>` says which run holds a StorageCell. Every write is guarded by the
 //! leader's token and the revision it was based on.
 
 use std::sync::Arc;
 
-use cell_plan::migrations::{Log, Record, Spec};
+use cell_plan::migrations::{Log, Record, Spec, Step};
 use cell_proto::directory::Migration;
 use etcd_client::{Compare, CompareOp, TxnOp};
 use serde::{Deserialize, Serialize};
@@ -26,6 +26,8 @@ pub struct StoredMigration {
     pub revision: i64,
     /// The logs as they are stored.
     logs: (Arc<Vec<Log>>, Arc<Vec<Log>>),
+    /// The positions as they are stored.
+    positions: Arc<Vec<u64>>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -72,6 +74,10 @@ impl Link {
         format!("{}/logs", self.keys().operation(run_id))
     }
 
+    fn positions_key(&self, run_id: &str) -> String {
+        format!("{}/positions", self.keys().operation(run_id))
+    }
+
     /// Reads a migration's run. A record that this version cannot read is [`LinkError::Malformed`]: nothing is written then.
     ///
     /// # Errors
@@ -90,8 +96,12 @@ impl Link {
             record.logs = Arc::new(wire.logs.iter().map(|text| read_log(text)).collect());
             record.there = Arc::new(wire.there.iter().map(|text| read_log(text)).collect());
         }
-        let logs = (record.logs.clone(), record.there.clone());
-        Ok(Some(StoredMigration { name: envelope.storage_migration, record, revision: stored.revision, logs }))
+        if let Some(stored) = self.read(&self.positions_key(run_id)).await? {
+            record.positions = Arc::new(parse(&stored.value).map_err(malformed)?);
+        }
+        let (logs, positions) = ((record.logs.clone(), record.there.clone()), record.positions.clone());
+        let name = envelope.storage_migration;
+        Ok(Some(StoredMigration { name, record, revision: stored.revision, logs, positions }))
     }
 
     /// The run that holds a StorageCell.
@@ -150,6 +160,14 @@ impl Link {
                 .map_err(|error| LinkError::Malformed { key: key.clone(), message: error.to_string() })?;
             writes.push(TxnOp::put(self.logs_key(&spec.run_id), text, None));
         }
+        // While they are looked at they change with every log; a comparison begins with all of them.
+        let moved = record.positions != run.positions && record.step != Step::Resweep;
+        if moved {
+            let text = serde_json::to_vec(&*record.positions)
+                .map_err(|error| LinkError::Malformed { key: key.clone(), message: error.to_string() })?;
+            writes.push(TxnOp::put(self.positions_key(&spec.run_id), text, None));
+        }
+        let positions = if moved { record.positions.clone() } else { run.positions.clone() };
         if record.outcome.is_some() {
             let holds = [&spec.source, &spec.target].map(|side| self.keys().unit_run(&hold(side)));
             writes.extend(holds.map(|hold| TxnOp::delete(hold, None)));
@@ -158,7 +176,8 @@ impl Link {
             return Ok(None);
         }
         let Some(stored) = self.read(&key).await? else { return Ok(None) };
-        Ok(Some(StoredMigration { name: run.name.clone(), record: record.clone(), revision: stored.revision, logs }))
+        let (name, record, revision) = (run.name.clone(), record.clone(), stored.revision);
+        Ok(Some(StoredMigration { name, record, revision, logs, positions }))
     }
 
     /// Forgets a finished run.
@@ -169,7 +188,8 @@ impl Link {
         let run_id = &run.record.spec.run_id;
         let key = self.keys().operation(run_id);
         let guard = Compare::mod_revision(key.as_str(), CompareOp::Equal, run.revision);
-        let writes = vec![TxnOp::delete(self.logs_key(run_id), None), TxnOp::delete(key, None)];
+        let keys = [self.logs_key(run_id), self.positions_key(run_id), key];
+        let writes = keys.into_iter().map(|key| TxnOp::delete(key, None)).collect();
         self.write(vec![guard], writes).await.map(|_| ())
     }
 

@@ -12,7 +12,7 @@ use k8s_openapi::jiff::Timestamp;
 use kube::api::{Api, ObjectMeta, PostParams};
 use kube::{Client, ResourceExt};
 
-use super::{LEASE_DURATION, Memory, REQUEST_TIMEOUT, RETRY_PERIOD, Seen, Verdict, evaluate, has_lost};
+use super::{LEASE_DURATION, Memory, RENEW_DEADLINE, REQUEST_TIMEOUT, RETRY_PERIOD, Seen, Verdict, evaluate, has_lost};
 use crate::names::LEASE;
 
 /// The Lease could not be renewed in time, or another holds it.
@@ -127,10 +127,14 @@ impl Keeper {
                     self.release().await;
                     return Ok(());
                 }
-                () = tokio::time::sleep(RETRY_PERIOD) => {}
+                () = tokio::time::sleep(self.pause()) => {}
             }
-            if let Err(error) = self.renew().await {
-                tracing::warn!(error, "failed to renew the Lease");
+            // A renewal that hangs is not waited for beyond the deadline: another may lead soon after.
+            let left = RENEW_DEADLINE.saturating_sub(self.renewed.elapsed());
+            match tokio::time::timeout(left, self.renew()).await {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => tracing::warn!(error, "failed to renew the Lease"),
+                Err(_) => tracing::warn!("the Lease was not renewed before the deadline"),
             }
             if has_lost(Duration::ZERO, self.renewed.elapsed()) {
                 return Err(LostLeadership("the Lease could not be renewed in time".into()));
@@ -138,26 +142,36 @@ impl Keeper {
         }
     }
 
+    /// Until the next renewal, but not beyond the deadline.
+    fn pause(&self) -> Duration {
+        RETRY_PERIOD.min(RENEW_DEADLINE.saturating_sub(self.renewed.elapsed()))
+    }
+
     async fn renew(&mut self) -> Result<(), String> {
-        let started = Instant::now();
-        let wanted = self.leadership.wanted.load(Ordering::Acquire).max(transitions(&self.lease));
-        let acquired = self.lease.spec.as_ref().and_then(|spec| spec.acquire_time.clone());
-        match replace(&self.api, &self.lease, spec(&self.id, wanted, acquired)).await {
-            Ok(lease) => self.lease = lease,
-            Err(error) => {
-                // Somebody wrote it meanwhile, or the answer was lost: what it says now decides.
-                let found = bounded(self.api.get(LEASE)).await.map_err(|_| error)?;
-                if seen(&found).holder != self.id {
-                    self.renewed = Instant::now().checked_sub(super::RENEW_DEADLINE).unwrap_or(self.renewed);
-                    return Err(format!("{} holds it", seen(&found).holder));
+        // Where an answer was lost and the Lease is still ours, once more at once: a pause is what the deadline cannot spare then.
+        for _ in 0..2 {
+            let started = Instant::now();
+            let wanted = self.leadership.wanted.load(Ordering::Acquire).max(transitions(&self.lease));
+            let acquired = self.lease.spec.as_ref().and_then(|spec| spec.acquire_time.clone());
+            match replace(&self.api, &self.lease, spec(&self.id, wanted, acquired)).await {
+                Ok(lease) => {
+                    self.lease = lease;
+                    self.renewed = started;
+                    self.leadership.token.store(transitions(&self.lease), Ordering::Release);
+                    return Ok(());
                 }
-                self.lease = found;
-                return Err("it was written by somebody else; trying again".into());
+                Err(error) => {
+                    // Somebody wrote it meanwhile, or the answer was lost: what it says now decides.
+                    let found = bounded(self.api.get(LEASE)).await.map_err(|_| error)?;
+                    if seen(&found).holder != self.id {
+                        self.renewed = Instant::now().checked_sub(RENEW_DEADLINE).unwrap_or(self.renewed);
+                        return Err(format!("{} holds it", seen(&found).holder));
+                    }
+                    self.lease = found;
+                }
             }
         }
-        self.renewed = started;
-        self.leadership.token.store(transitions(&self.lease), Ordering::Release);
-        Ok(())
+        Err("it was written by somebody else; trying again".into())
     }
 
     /// Lets another take over without waiting. Best effort.

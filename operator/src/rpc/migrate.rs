@@ -1,11 +1,9 @@
 //! Requests of migrations to data services and coordinators. One call each; the machine retries.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
-use cell_plan::migrations::{
-    CoordinatorFact, CopyFact, CutFact, Log, Phase, ReceiptFact, RefusalKind, Response, ShipFact, Side, Spec,
-};
+use cell_plan::migrations::{CopyFact, CutFact, Log, Phase, RefusalKind, Response, ShipFact, Side, Spec};
 use cell_proto::MAX_MESSAGE_BYTES;
 use cell_proto::directory::{Member, Role};
 use cell_proto::unit::Unit;
@@ -13,12 +11,13 @@ use cell_proto::v1::data_service_client::DataServiceClient;
 use cell_proto::v1::migrate_service_client::MigrateServiceClient;
 use cell_proto::v1::{
     CopyStatusRequest, CutOverRequest, EndCopyRequest, MigrateControlRequest, MigratePhase, MigrateState, RangeRow,
-    RangesRequest, Reason, Receipt, Refusal, ShipRequest,
+    RangesRequest, Reason, Refusal, ShipRequest,
 };
 use cell_runtime::View;
 use tonic::transport::Channel;
 
 use super::call::data_in_cell;
+use super::facts::fact;
 use super::heads::all_heads;
 use crate::directory::Link;
 use crate::error::ReconcileError;
@@ -139,6 +138,7 @@ impl MigrateCaller<'_> {
             restarts: reply.restarts,
             lag_seconds: reply.lag_seconds,
             backlog: reply.last.saturating_sub(reply.shipped),
+            last: reply.last,
             blocked_by: reply.blocked_by,
         }))
     }
@@ -167,7 +167,8 @@ impl MigrateCaller<'_> {
         self.learn(reply.refusal.as_ref());
         Ok(match &reply.refusal {
             _ if reply.cut => {
-                Response::Cut(CutFact { term: reply.new_term, held_us: reply.held_us, at_risk: reply.at_risk })
+                let at_risk = (!reply.at_risk_unknown).then_some(reply.at_risk);
+                Response::Cut(CutFact { term: reply.new_term, held_us: reply.held_us, at_risk })
             }
             Some(refusal) => of_refusal(refusal),
             None => Response::Unknown { message: "the cutover was neither done nor refused".into() },
@@ -223,17 +224,16 @@ impl MigrateCaller<'_> {
             let address = member.grpc_address;
             let mut client = DataServiceClient::new(self.channel(&address)?);
             let call = CopyStatusRequest { run_id: self.spec.run_id.clone() };
-            bounded(&address, DEADLINE, client.copy_status(call)).await
+            let reply = bounded(&address, DEADLINE, client.copy_status(call)).await?;
+            Ok::<_, Response>((format!("{}/{}", member.id, member.incarnation), reply))
         });
         let mut sum = CopyFact::default();
         for answer in futures::future::join_all(asked).await {
-            let reply = match answer {
-                Ok(reply) if reply.refusal.is_none() => reply,
-                _ => {
-                    sum.silent += 1;
-                    continue;
-                }
+            let Some((process, reply)) = answer.ok().filter(|(_, reply)| reply.refusal.is_none()) else {
+                sum.silent += 1;
+                continue;
             };
+            sum.shadows.insert(process, (reply.shadow_samples, reply.shadow_mismatches.values().sum()));
             sum.answered += 1;
             sum.behind += u64::from(reply.behind);
             sum.backlog += reply.backlog;
@@ -338,45 +338,6 @@ pub struct Control {
     pub rows_per_second: u32,
     /// Begin nothing.
     pub paused: bool,
-}
-
-fn fact(state: &MigrateState) -> CoordinatorFact {
-    let phase = match state.phase() {
-        MigratePhase::Backfill => Some(Phase::Backfill),
-        MigratePhase::Verify => Some(Phase::Verify),
-        MigratePhase::Repair => Some(Phase::Repair),
-        MigratePhase::Unspecified | MigratePhase::Idle => None,
-    };
-    CoordinatorFact {
-        phase,
-        round: state.round,
-        done_ppm: state.done_ppm,
-        done: state.ranges_done,
-        in_flight: u64::from(state.ranges_in_flight),
-        failed: u64::from(state.ranges_failed),
-        total: state.ranges_total,
-        rows: state.rows,
-        rows_per_second: state.rows_per_second,
-        throttle: if state.throttle_reason.is_empty() { state.throttle.clone() } else { state.throttle_reason.clone() },
-        eta_seconds: state.eta_seconds,
-        workers: state.workers,
-        complete: state.complete,
-        receipt: state.receipt.as_ref().map(receipt),
-    }
-}
-
-fn receipt(receipt: &Receipt) -> ReceiptFact {
-    ReceiptFact {
-        round: receipt.round,
-        began_ms: receipt.began_unix_ms,
-        ended_ms: receipt.ended_unix_ms,
-        source: receipt.source.clone(),
-        target: receipt.target.clone(),
-        rows: receipt.rows_compared,
-        repaired: receipt.repaired,
-        mismatches: receipt.mismatches.iter().map(|(class, count)| (class.clone(), *count)).collect::<BTreeMap<_, _>>(),
-        clean: receipt.clean,
-    }
 }
 
 #[cfg(test)]

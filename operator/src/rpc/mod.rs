@@ -3,6 +3,7 @@
 
 mod answer;
 mod call;
+mod facts;
 mod heads;
 mod migrate;
 

@@ -1,15 +1,21 @@
 //! Storage migrations through the API: planned and started as `StorageMigration` resources, and reported without secrets. What a run
 //! is told later, people tell its resource.
 
+use std::collections::BTreeMap;
+
 use axum::Json;
 use axum::extract::{Path, State};
 use cell_api::{
     Check, MigrationFinding, MigrationPlan, MigrationRange, MigrationReport, MigrationRequest, MigrationStarted,
+    ShadowWish, WorkersWish,
 };
 use cell_crds::condition::{find as find_condition, is_ready};
-use cell_crds::{ConditionType, MigrationScope, Reason, StorageMigration, StorageMigrationSpec, TargetStage};
+use cell_crds::storage_cell::FlaggedRange;
+use cell_crds::{
+    ConditionType, MigrationScope, Reason, ShadowRead, StorageMigration, StorageMigrationSpec, TargetStage, WorkersSpec,
+};
 use cell_plan::migrations::{Response, Spec};
-use cell_proto::v1::MigrateState;
+use cell_proto::v1::{MigrateState, RangeFinding};
 use kube::ResourceExt;
 use serde_json::{Value, json};
 
@@ -62,7 +68,46 @@ fn spec_of(request: &MigrationRequest) -> Result<StorageMigrationSpec, ApiError>
     let minimal = json!({"source": request.source, "target": request.target});
     let spec: StorageMigrationSpec =
         serde_json::from_value(minimal).map_err(|error| ApiError::invalid("source", &error.to_string()))?;
-    Ok(StorageMigrationSpec { scope: MigrationScope { units }, target_stage, rollback_window_seconds: window, ..spec })
+    let shadow_read = shadow_of(&request.shadow, &spec.shadow_read)?;
+    let workers = workers_of(&request.workers, &spec.workers)?;
+    let scope = MigrationScope { units };
+    Ok(StorageMigrationSpec { scope, target_stage, rollback_window_seconds: window, shadow_read, workers, ..spec })
+}
+
+/// A number within the schema's bounds; the default where none was asked for.
+fn within(
+    field: &str,
+    wanted: Option<i32>,
+    bounds: std::ops::RangeInclusive<i32>,
+    default: i32,
+) -> Result<i32, ApiError> {
+    let number = wanted.unwrap_or(default);
+    if bounds.contains(&number) {
+        return Ok(number);
+    }
+    Err(ApiError::invalid(field, &format!("{number} is not in {}–{}", bounds.start(), bounds.end())))
+}
+
+fn shadow_of(wish: &ShadowWish, default: &ShadowRead) -> Result<ShadowRead, ApiError> {
+    Ok(ShadowRead {
+        per_ten_thousand: within("shadow.perTenThousand", wish.per_ten_thousand, 0..=10_000, default.per_ten_thousand)?,
+        min_samples: within("shadow.minSamples", wish.min_samples, 0..=1_000_000_000, default.min_samples)?,
+        ..default.clone()
+    })
+}
+
+fn workers_of(wish: &WorkersWish, default: &WorkersSpec) -> Result<WorkersSpec, ApiError> {
+    let volume_size = wish.volume_size.clone().unwrap_or_else(|| default.volume_size.clone());
+    let digits = volume_size.strip_suffix("Mi").or_else(|| volume_size.strip_suffix("Gi")).unwrap_or_default();
+    if digits.is_empty() || volume_size.len() > 32 || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err(ApiError::invalid("workers.volumeSize", "a whole number of Mi or Gi, such as 1Gi"));
+    }
+    let storage_class_name = wish.storage_class_name.clone();
+    if storage_class_name.as_ref().is_some_and(|name| name.is_empty() || name.len() > 253) {
+        return Err(ApiError::invalid("workers.storageClassName", "the name of a StorageClass, 1–253 characters"));
+    }
+    let replicas = within("workers.replicas", wish.replicas, 1..=256, default.replicas)?;
+    Ok(WorkersSpec { replicas, volume_size, storage_class_name })
 }
 
 fn is_bucket(unit: &str) -> bool {
@@ -87,6 +132,15 @@ async fn make(api: &Api, request: &MigrationRequest) -> Result<(MigrationPlan, S
         stages: STAGES.map(str::to_owned).into(),
         target_stage: format!("{:?}", spec.target_stage),
         rollback_window_seconds: spec.rollback_window_seconds,
+        shadow: ShadowWish {
+            per_ten_thousand: Some(spec.shadow_read.per_ten_thousand),
+            min_samples: Some(spec.shadow_read.min_samples),
+        },
+        workers: WorkersWish {
+            replicas: Some(spec.workers.replicas),
+            volume_size: Some(spec.workers.volume_size.clone()),
+            storage_class_name: spec.workers.storage_class_name.clone(),
+        },
         checks,
         hash: String::new(),
     };
@@ -200,7 +254,8 @@ pub(super) async fn report(
         storage_cells: sides.into(),
         coordinator: None,
         ranges: Vec::new(),
-        findings: Vec::new(),
+        findings: status.findings.iter().map(finding).collect(),
+        positions: positions(&link, status.run_id.as_deref()).await,
         missing: Vec::new(),
     };
     let spec = Spec {
@@ -222,9 +277,38 @@ pub(super) async fn report(
     Ok(Json(report))
 }
 
+/// Where the logs stood; nothing when the run's record is gone or cannot be read.
+async fn positions(link: &Link, run_id: Option<&str>) -> BTreeMap<String, u64> {
+    let Some(run_id) = run_id else { return BTreeMap::new() };
+    let Ok(Some(run)) = link.migration_run(run_id).await else { return BTreeMap::new() };
+    let record = run.record;
+    record.logs.iter().map(|log| log.name.clone()).zip(record.positions.iter().copied()).collect()
+}
+
+fn finding(found: &FlaggedRange) -> MigrationFinding {
+    MigrationFinding {
+        table: found.table.clone(),
+        first_token: found.first_token,
+        last_token: found.last_token,
+        partition: found.partition.clone().unwrap_or_default(),
+        kind: found.kind.clone(),
+        message: found.message.clone(),
+    }
+}
+
 fn range(row: cell_proto::v1::RangeRow) -> MigrationRange {
     let cell_proto::v1::RangeRow { table, first_token, last_token, state, rows, attempts, failure } = row;
     MigrationRange { table, first_token, last_token, state, rows, attempts, failure }
+}
+
+fn of_coordinator(found: RangeFinding) -> MigrationFinding {
+    let RangeFinding { table, first_token, last_token, partition, kind, message } = found;
+    MigrationFinding { table, first_token, last_token, partition, kind, message }
+}
+
+fn is_same(one: &MigrationFinding, other: &MigrationFinding) -> bool {
+    let place = |found: &MigrationFinding| (found.first_token, found.last_token);
+    one.kind == other.kind && one.table == other.table && place(one) == place(other)
 }
 
 fn fill(report: &mut MigrationReport, state: &MigrateState) {
@@ -240,6 +324,9 @@ fn fill(report: &mut MigrationReport, state: &MigrateState) {
             "mismatches": receipt.mismatches,
             "repaired": receipt.repaired,
             "clean": receipt.clean,
+            "tables": receipt.tables.iter().map(|one| json!({
+                "table": one.table, "unit": one.unit, "rows": one.rows, "source": one.source, "target": one.target,
+            })).collect::<Vec<_>>(),
         })
     });
     report.coordinator = Some(json!({
@@ -251,6 +338,7 @@ fn fill(report: &mut MigrationReport, state: &MigrateState) {
         "rangesInFlight": state.ranges_in_flight,
         "rangesTotal": state.ranges_total,
         "rows": state.rows,
+        "rowsRead": state.rows_read,
         "rowsPerSecond": state.rows_per_second,
         "redone": state.redone,
         "throttle": state.throttle,
@@ -260,16 +348,8 @@ fn fill(report: &mut MigrationReport, state: &MigrateState) {
         "complete": state.complete,
         "receipt": receipt,
     }));
-    report.findings = state
-        .findings
-        .iter()
-        .map(|found| MigrationFinding {
-            table: found.table.clone(),
-            first_token: found.first_token,
-            last_token: found.last_token,
-            partition: found.partition.clone(),
-            kind: found.kind.clone(),
-            message: found.message.clone(),
-        })
-        .collect();
+    // The coordinator knows those of its phase; those of phases before are in the status.
+    let now: Vec<MigrationFinding> = state.findings.iter().cloned().map(of_coordinator).collect();
+    report.findings.retain(|found| !now.iter().any(|other| is_same(found, other)));
+    report.findings.splice(0..0, now);
 }

@@ -159,10 +159,14 @@ impl Creation<'_> {
         if let Some(route) = &refusal.route {
             self.link.directory.correct(route);
         }
+        let detail = format!("{}: {}", self.log, refusal.message);
+        // Longer than anybody waits.
+        if refusal.why() == Reason::StoreFull {
+            return Err(ApiError::new(507, refusal.why().label(), "the user was not created", detail));
+        }
         if refusal.why().is_retryable() || refusal.why() == Reason::DeadlinePassed {
             return Ok(());
         }
-        let detail = format!("{}: {}", self.log, refusal.message);
         Err(ApiError::new(422, refusal.why().label(), "the user was not created", detail))
     }
 }

@@ -1,12 +1,13 @@
 //! Storage migrations: the real operator on the sandbox's APIs, with fake data services and a fake coordinator.
 
-use cell_crds::{Cell, MigrationResult, StorageCell, StorageMigration, StorageMigrationStatus};
+use cell_crds::{Cell, Fleet, MigrationResult, StorageCell, StorageMigration, StorageMigrationStatus};
 use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
 use k8s_openapi::api::core::v1::Secret;
-use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
-use crate::harness::{Harness, LIMIT, Operator, eventually};
+use crate::harness::{Harness, LIMIT, NAMESPACE, Operator, eventually};
 use crate::running;
 
 async fn ready(name: &str) -> (Harness, Operator) {
@@ -239,4 +240,78 @@ async fn what_a_migration_is_cannot_change_and_how_far_it_goes_only_rises() {
     patch(&harness, "m", json!({"targetStage": "Complete", "abort": true})).await;
     assert!(refused(json!({"abort": false})).await.contains("abort cannot be taken back"));
     patch(&harness, "m", json!({"throttle": {"paused": true}, "shadowRead": {"minSamples": 0}})).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_migration_can_be_deleted_where_there_is_no_fleet() {
+    let harness = Harness::start().await;
+    let _operator = harness.operator();
+    start(&harness, "mig", json!({"source": "a", "target": "b"})).await;
+    waits_for(&harness, "mig", "NoFleet").await;
+    let api = harness.api::<StorageMigration>();
+    // As when its run had begun.
+    let held = json!({"apiVersion": "cellplane.dev/v1alpha1", "kind": "StorageMigration",
+        "metadata": {"name": "mig", "finalizers": [cell_crds::FINALIZER]}});
+    api.patch("mig", &PatchParams::apply("cellplane-operator/finalizer"), &Patch::Apply(&held)).await.unwrap();
+    api.delete("mig", &DeleteParams::default()).await.unwrap();
+    eventually("the migration going", || async {
+        let left = api.get_opt("mig").await.unwrap();
+        left.map_or(Ok(()), |left| Err(format!("{:?}", left.metadata.finalizers)))
+    })
+    .await;
+}
+
+/// Has the API server take any Fleet, as one did that still has an older schema.
+async fn admit_any_fleet(harness: &Harness) {
+    let definitions: Api<CustomResourceDefinition> = Api::all(harness.client.clone());
+    let mut definition = definitions.get("fleets.cellplane.dev").await.unwrap();
+    let schema = json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
+    for version in &mut definition.spec.versions {
+        version.schema = serde_json::from_value(schema.clone()).unwrap();
+    }
+    definitions.replace("fleets.cellplane.dev", &PostParams::default(), &definition).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_fleet_that_cannot_be_decoded_lets_no_migration_and_no_cell_go() {
+    let harness = Harness::start().await;
+    admit_any_fleet(&harness).await;
+    let fleets: Api<DynamicObject> =
+        Api::namespaced_with(harness.client.clone(), NAMESPACE, &ApiResource::erase::<Fleet>(&()));
+    let broken = json!({"apiVersion": "cellplane.dev/v1alpha1", "kind": "Fleet", "metadata": {"name": "prod"},
+        "spec": {"etcd": 7}});
+    fleets.create(&PostParams::default(), &serde_json::from_value(broken).unwrap()).await.unwrap();
+    let _operator = harness.operator();
+    start(&harness, "mig", json!({"source": "a", "target": "b"})).await;
+    harness.create_cell("shared-1").await;
+    // As when the run had begun, and the cell had been applied.
+    let held = |kind: &str, name: &str| {
+        json!({"apiVersion": "cellplane.dev/v1alpha1", "kind": kind,
+            "metadata": {"name": name, "finalizers": [cell_crds::FINALIZER]}})
+    };
+    let (migrations, cells) = (harness.api::<StorageMigration>(), harness.api::<Cell>());
+    let as_operator = PatchParams::apply("cellplane-operator/finalizer");
+    migrations.patch("mig", &as_operator, &Patch::Apply(&held("StorageMigration", "mig"))).await.unwrap();
+    cells.patch("shared-1", &as_operator, &Patch::Apply(&held("Cell", "shared-1"))).await.unwrap();
+    migrations.delete("mig", &DeleteParams::default()).await.unwrap();
+    cells.delete("shared-1", &DeleteParams::default()).await.unwrap();
+
+    let blocked = waits_for(&harness, "mig", "InvalidSpec: Fleet prod cannot be decoded").await;
+    assert!(blocked.conditions.iter().any(|one| one.type_ == "Stalled" && one.status == "True"), "{blocked:?}");
+    eventually("the cell being held", || async {
+        let status = cells.get("shared-1").await.unwrap().status.unwrap_or_default();
+        let held = status.blocked_by.as_deref().is_some_and(|why| why.starts_with("HoldsUnits: Fleet prod cannot"));
+        if held { Ok(()) } else { Err(format!("{status:?}")) }
+    })
+    .await;
+    // The deletion is looked at: its timestamp does not release it either.
+    let still = migrations.get("mig").await.unwrap();
+    assert!(still.metadata.deletion_timestamp.is_some() && !still.metadata.finalizers.unwrap_or_default().is_empty());
+
+    fleets.delete("prod", &DeleteParams::default()).await.unwrap();
+    eventually("both going", || async {
+        let left = (migrations.get_opt("mig").await.unwrap(), cells.get_opt("shared-1").await.unwrap());
+        if let (None, None) = left { Ok(()) } else { Err(format!("{left:?}")) }
+    })
+    .await;
 }

@@ -22,7 +22,9 @@ fn main() -> ExitCode {
     // The client library calls an absent API server an error; here it is expected, and said once by whoever asked.
     let filter = EnvFilter::try_from_default_env()
         .unwrap_or_else(|_| EnvFilter::new("info,kube_client::client::builder=off,kube_client::client::tls=error"));
-    tracing_subscriber::fmt().json().with_env_filter(filter).with_writer(std::io::stderr).init();
+    // Standard error is a file on a disk that may be full: a line that cannot be written is lost, and must not end whoever wrote it.
+    let logs = tracing_subscriber::fmt().json().with_env_filter(filter).log_internal_errors(false);
+    logs.with_writer(std::io::stderr).init();
     finish(serve(options))
 }
 

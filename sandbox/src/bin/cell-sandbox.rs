@@ -125,7 +125,9 @@ fn main() -> ExitCode {
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let filter = tracing_subscriber::EnvFilter::try_from_default_env()
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info,lsm_tree=warn,fjall=warn"));
-    tracing_subscriber::fmt().json().with_env_filter(filter).with_writer(std::io::stderr).init();
+    // Standard error is a file on a disk that may be full: a line that cannot be written is lost, and must not end whoever wrote it.
+    let logs = tracing_subscriber::fmt().json().with_env_filter(filter).log_internal_errors(false);
+    logs.with_writer(std::io::stderr).init();
     let done = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()

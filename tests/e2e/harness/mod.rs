@@ -7,6 +7,7 @@ mod migrations;
 mod moves;
 mod programs;
 pub mod raw;
+mod records;
 mod sandbox;
 mod seats;
 mod traffic;
@@ -19,6 +20,7 @@ use tokio::time::{Instant, sleep};
 
 pub use guild::Guild;
 pub use listener::Listener;
+pub use records::Records;
 pub use sandbox::{Home, Sandbox};
 pub use traffic::{Ledger, Traffic};
 

@@ -10,8 +10,15 @@ impl Sandbox {
     pub async fn start_move(&self, guild: &Guild, to: &str) -> String {
         let words =
             ["guild", "move", "start", &guild.id, "--to", to, "--rollback-window-seconds", "1", "--yes", "-o", "json"];
-        let started = self.cellctl(&words).await.done().json();
-        started["name"].as_str().unwrap().to_owned()
+        // The API is the operator's: while one takes over from another, a person tries again.
+        wait_for("the control-plane API", 60, async || {
+            let ended = self.cellctl(&words).await;
+            if ended.stderr.contains("failed to reach the control-plane API") {
+                return Err(ended.stderr);
+            }
+            Ok(ended.done().json()["name"].as_str().unwrap().to_owned())
+        })
+        .await
     }
 
     /// Waits until a Move is at one of the steps, or over.

@@ -26,6 +26,8 @@ use super::{logs, programs, wait_for};
 
 const COMMAND_DEADLINE: Duration = Duration::from_secs(240);
 const MANAGER: &str = "e2e";
+/// On a machine that is too busy to answer for seconds, an operator ends itself and is started again; what comes of that is looked at.
+const BUSY: &str = "leadership was lost";
 
 /// How a command ended.
 #[derive(Clone, Debug)]
@@ -70,7 +72,7 @@ impl Home {
         let seat = Seat::take().await;
         let folder = tempfile::Builder::new().prefix(&format!("cellplane-e2e-{name}-")).tempdir().unwrap();
         let state = StateDir::find("e2e", Some(&folder.path().join("state"))).unwrap();
-        Self { folder, state, allowed: Vec::new(), _seat: seat }
+        Self { folder, state, allowed: vec![BUSY], _seat: seat }
     }
 
     /// Runs `cellctl` with these words; those about the cluster mean this sandbox.
@@ -164,6 +166,8 @@ pub struct Sandbox {
     pub rest: Rest,
     /// What clients connect to.
     pub entry: SocketAddr,
+    /// The etcd of its fleet.
+    pub etcd: String,
     /// Its addresses.
     pub network: Network,
 }
@@ -190,7 +194,8 @@ impl Sandbox {
         let rest = Rest::new(&endpoint("rest"), network.client_address(1));
         let entry = endpoint("gateway").trim_start_matches("ws://").parse().unwrap();
         let connection = Connection::from_file(&home.state.kubeconfig(), &Global::default()).await.unwrap();
-        Self { home, client: connection.client, rest, entry, network }
+        let etcd = endpoint("etcd").trim_start_matches("http://").to_owned();
+        Self { home, client: connection.client, rest, entry, etcd, network }
     }
 
     /// For [`Home::allow`].

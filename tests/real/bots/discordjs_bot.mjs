@@ -15,6 +15,8 @@ client.once(Events.ClientReady, (ready) =>
 client.on(Events.GuildCreate, (guild) => say('guild', { guild: guild.id }));
 client.on(Events.MessageCreate, (message) =>
   say('message', { id: message.id, channel: message.channelId, content: message.content, author: message.author.id }));
+// Also when another session begins, which has nothing of what was said in between.
+client.on(Events.Raw, ({ t }) => t === 'READY' && say('session'));
 client.on(Events.ShardResume, () => say('resumed'));
 client.on(Events.ShardReconnecting, () => say('disconnect'));
 client.on(Events.Error, (error) => say('error', { message: String(error) }));

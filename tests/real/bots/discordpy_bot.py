@@ -1,6 +1,6 @@
 """An unmodified discord.py bot, told only another base address. Speaks JSON lines with the suite.
 
-Standard output: {"event": "ready" | "message" | "resumed" | "disconnect" | "sent" | "error", ...}
+Standard output: {"event": "ready" | "session" | "message" | "resumed" | "disconnect" | "sent" | "error", ...}
 Standard input:  {"send": TEXT, "channel": ID} | {"quit": true}
 """
 
@@ -28,6 +28,13 @@ def say(event, **fields):
 intents = discord.Intents.default()
 intents.message_content = True
 client = discord.Client(intents=intents)
+
+
+@client.event
+async def on_socket_event_type(kind):
+    # Also when another session begins, which has nothing of what was said in between. on_ready comes seconds after its first messages.
+    if kind == "READY":
+        say("session")
 
 
 @client.event

@@ -60,12 +60,29 @@ fn said(error: &ExecutionError) -> Option<&DbError> {
 }
 
 /// Whether the same statement fails again until somebody changes something at the database: a privilege, the schema, or what is read
-/// (too many tombstones).
-fn is_lasting(error: &ExecutionError) -> bool {
+/// or written (too many tombstones, too large a row). Everything else may pass.
+pub fn is_lasting(error: &ExecutionError) -> bool {
     let lasting = |said: &DbError| {
-        matches!(said, DbError::SyntaxError | DbError::Invalid | DbError::Unauthorized | DbError::ReadFailure { .. })
+        matches!(
+            said,
+            DbError::SyntaxError
+                | DbError::Invalid
+                | DbError::Unauthorized
+                | DbError::ReadFailure { .. }
+                | DbError::WriteFailure { .. }
+                | DbError::FunctionFailure { .. }
+        )
     };
-    matches!(error, ExecutionError::BadQuery(_)) || said(error).is_some_and(lasting)
+    let garbled = matches!(
+        error,
+        ExecutionError::BadQuery(_)
+            | ExecutionError::LastAttemptError(
+                RequestAttemptError::SerializationError(_)
+                    | RequestAttemptError::CqlRequestSerialization(_)
+                    | RequestAttemptError::CqlResultParseError(_)
+            )
+    );
+    garbled || said(error).is_some_and(lasting)
 }
 
 /// The trait's error.

@@ -14,7 +14,7 @@ use scylla::response::{PagingState, PagingStateResponse};
 use scylla::value::{CqlValue, Row};
 
 use super::error::unreadable;
-use super::statements::{Kind, Values, is_applied};
+use super::statements::{Answer, Kind, Values, is_applied};
 use super::store::CqlStore;
 use super::values::{Columns, big, blob, number, set, text};
 
@@ -137,7 +137,7 @@ impl CqlStore {
         let mut found = BTreeMap::new();
         let mut state = PagingState::start();
         loop {
-            let (rows, next) = self.statements.page((&cql, Kind::Scan), &Vec::new(), PAGE, state).await?;
+            let Answer { rows, next, .. } = self.statements.page((&cql, Kind::Scan), &Vec::new(), PAGE, state).await?;
             for row in rows {
                 let mut columns = Columns::of(row);
                 let log = columns.text()?;
@@ -255,7 +255,7 @@ impl CqlStore {
         'pages: loop {
             // Large entries come a few at a time, so that an answer that stops early has not read much more.
             let size = if bytes == 0 { 20 } else { ENTRIES_PAGE };
-            let (rows, next) = self.statements.page((&cql, Kind::Read), &values, size, state).await?;
+            let Answer { rows, next, .. } = self.statements.page((&cql, Kind::Read), &values, size, state).await?;
             for row in rows {
                 let mut entry = entry_of(row)?;
                 if entry.number < request.bodies_from && entry.body.len() > SMALL_BODY {

@@ -73,12 +73,9 @@ fn log_tables(settings: &Settings) -> [String; 3] {
 
 /// The steps from one version to the next.
 fn steps(version: u32, settings: &Settings, schema: &Schema) -> Vec<String> {
-    match version {
-        1 => {
-            log_tables(settings).into_iter().chain(schema.tables().map(|table| create_table(settings, table))).collect()
-        }
-        _ => Vec::new(),
-    }
+    let logs = if version == 1 { log_tables(settings).to_vec() } else { Vec::new() };
+    let tables = schema.tables().filter(|table| table.since == version);
+    logs.into_iter().chain(tables.map(|table| create_table(settings, table))).collect()
 }
 
 async fn query(session: &Session, text: String) -> Result<Vec<Row>, ExecutionError> {

@@ -17,7 +17,8 @@ mod stores;
 mod values;
 
 pub use capability::{Capabilities, Engine};
-pub use connect::{Connection, connect};
+pub use connect::{Connection, connect, tls};
+pub use error::is_lasting;
 pub use settings::{Levels, Replication, Settings};
 pub use store::CqlStore;
 pub use stores::StoreSet;

@@ -22,6 +22,10 @@ use super::statements::{is_applied, rows_of};
 const MAX_SKEW_MS: i64 = 1000;
 /// Characters of a summary's error.
 const MAX_ERROR: usize = 400;
+/// A scratch table of this age belongs to no probe that still runs.
+const LEFT_OVER_MINUTES: i64 = 15;
+/// The most that one probe drops of what others left.
+const MOST_SWEPT: usize = 20;
 /// The longest wait for one node.
 const NODE: Duration = Duration::from_secs(5);
 
@@ -278,8 +282,43 @@ async fn condition(connection: &Connection, table: &str) -> Result<bool, StoreEr
     Ok(applied == [true, false])
 }
 
+/// A scratch table's name: when it was made, in minutes, and a number of its own.
+fn scratch_name(unix_ms: i64, number: u32) -> String {
+    format!("probe_{:08x}_{number:08x}", unix_ms / 60_000)
+}
+
+/// Whether a table is the scratch table of a probe that was killed before it dropped it.
+fn is_left_over(table: &str, unix_ms: i64) -> bool {
+    let hex = |text: &str| text.len() == 8 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let Some((made, _)) =
+        table.strip_prefix("probe_").and_then(|rest| rest.split_once('_')).filter(|(a, b)| hex(a) && hex(b))
+    else {
+        return false;
+    };
+    i64::from_str_radix(made, 16).is_ok_and(|made| unix_ms / 60_000 - made >= LEFT_OVER_MINUTES)
+}
+
+/// Drops what killed probes left. What cannot be dropped now, a later probe drops.
+async fn sweep(connection: &Connection) {
+    let text = "SELECT table_name FROM system_schema.tables WHERE keyspace_name = ?";
+    let found = connection.session.query_unpaged(text, (connection.settings.keyspace.as_str(),)).await;
+    let rows = found.ok().and_then(|result| rows_of(result).ok()).unwrap_or_default();
+    let names = rows.into_iter().filter_map(|row| match row.columns.into_iter().next() {
+        Some(Some(CqlValue::Text(name))) => Some(name),
+        _ => None,
+    });
+    for name in names.filter(|name| is_left_over(name, cell_runtime::unix_ms())).take(MOST_SWEPT) {
+        let drop = format!("DROP TABLE IF EXISTS {}", connection.settings.table(&name));
+        match connection.session.query_unpaged(drop, ()).await {
+            Ok(_) => tracing::info!(table = name, "dropped what a killed probe left"),
+            Err(error) => tracing::debug!(table = name, %error, "what a killed probe left stays for now"),
+        }
+    }
+}
+
 async fn scratch(connection: &Connection, report: &mut ProbeReport) {
-    let table = connection.settings.table(&format!("probe_{:08x}", rand::random::<u32>()));
+    sweep(connection).await;
+    let table = connection.settings.table(&scratch_name(cell_runtime::unix_ms(), rand::random::<u32>()));
     let create = format!("CREATE TABLE {table} (id int PRIMARY KEY, value int)");
     report.privileges.create = tried(connection, report, "creating a table", create).await;
     if !report.privileges.create {
@@ -299,4 +338,20 @@ async fn scratch(connection: &Connection, report: &mut ProbeReport) {
         Err(error) => report.problems.push(format!("a conditional write failed: {error}")),
     }
     tried(connection, report, "dropping a table", format!("DROP TABLE {table}")).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_old_tables_with_the_name_of_a_probes_are_left_over() {
+        let made = 1_700_000_000_000;
+        let name = scratch_name(made, 0xabc);
+        assert!(is_left_over(&name, made + 15 * 60_000));
+        assert!(!is_left_over(&name, made + 14 * 60_000), "its probe may still run");
+        for other in ["messages", "probe_", "probe_me_now", "probe_00000001", "probe_00000001_0000000g", "probe_1_2"] {
+            assert!(!is_left_over(other, made), "{other}");
+        }
+    }
 }

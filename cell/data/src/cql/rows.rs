@@ -11,7 +11,7 @@ use futures::{StreamExt, stream};
 use scylla::response::{PagingState, PagingStateResponse};
 use scylla::value::{CqlValue, MaybeUnset};
 
-use super::statements::{Kind, Values};
+use super::statements::{Answer, Kind, Values};
 use super::store::CqlStore;
 use super::values::{self, Columns, big, blob, set};
 
@@ -264,7 +264,10 @@ impl CqlStore {
         let (mut bytes, mut state) = (0, PagingState::start());
         loop {
             let size = i32::try_from((limit + 1 - reply.rows.len()).min(PAGE)).unwrap_or(1);
-            let (rows, next) = self.statements.page((&cql, Kind::Read), &values, size, state).await?;
+            let Answer { rows, next, warning } = self.statements.page((&cql, Kind::Read), &values, size, state).await?;
+            if reply.warning.is_empty() {
+                reply.warning = warning;
+            }
             for row in rows {
                 let mut columns = Columns::of(row);
                 let clustering = read_key(table.clustering.len(), &mut columns)?;

@@ -9,7 +9,7 @@ use cell_store::engine::ANSWER_BYTES;
 use scylla::response::{PagingState, PagingStateResponse};
 
 use super::rows::{cells_of, list, read_cells, read_key};
-use super::statements::Kind;
+use super::statements::{Answer, Kind};
 use super::store::CqlStore;
 use super::values::{Columns, big};
 
@@ -62,7 +62,7 @@ impl CqlStore {
         for _ in 0..MAX_PAGES {
             let size = page_size(seen, bytes, limit - reply.rows.len());
             let size = i32::try_from(size).unwrap_or(1);
-            let (rows, next) = self.statements.page((&cql, Kind::Scan), &values, size, state).await?;
+            let Answer { rows, next, warning } = self.statements.page((&cql, Kind::Scan), &values, size, state).await?;
             for row in rows {
                 let mut columns = Columns::of(row);
                 let token = columns.big()?;
@@ -77,10 +77,12 @@ impl CqlStore {
             }
             let PagingStateResponse::HasMorePages { state: next } = next else {
                 reply.next.clear();
+                reply.warning = warning;
                 return Ok(reply);
             };
             reply.next = next.as_bytes_slice().map(|place: &Arc<[u8]>| place.to_vec()).unwrap_or_default();
-            if reply.rows.len() >= limit || bytes > ANSWER_BYTES {
+            reply.warning = warning;
+            if reply.rows.len() >= limit || bytes > ANSWER_BYTES || !reply.warning.is_empty() {
                 break;
             }
             state = next;

@@ -50,6 +50,14 @@ impl Kind {
     }
 }
 
+/// One page.
+pub(super) struct Answer {
+    pub(super) rows: Vec<Row>,
+    pub(super) next: PagingStateResponse,
+    /// What the server says of tombstones it went over; empty: nothing.
+    pub(super) warning: String,
+}
+
 /// The statements of one session.
 pub(super) struct Statements {
     pub(super) connection: Connection,
@@ -144,14 +152,15 @@ impl Statements {
         values: &Values,
         size: i32,
         state: PagingState,
-    ) -> Result<(Vec<Row>, PagingStateResponse), StoreError> {
+    ) -> Result<Answer, StoreError> {
         let statement = self.prepare(text, kind).await?;
         let mut statement = PreparedStatement::clone(&statement);
         statement.set_page_size(size);
         self.backoff.pass().await;
         let result = self.connection.session.execute_single_page(&statement, values, state).await;
         let (result, next) = self.answered(result, kind.effect())?;
-        Ok((rows_of(result)?, next))
+        let warning = result.warnings().find(|warning| warning.contains("tombstone")).unwrap_or_default().to_owned();
+        Ok(Answer { rows: rows_of(result)?, next, warning })
     }
 
     /// Sends statements of one partition together.

@@ -7,7 +7,7 @@ use cell_proto::v1::{Change, Reason, Refusal, Route};
 use super::limits::invalid;
 use super::state::{Need, State};
 use super::tables::{self, id_key};
-use super::{Ids, guilds, limits, messages};
+use super::{Ids, guilds, limits, messages, reading};
 
 /// What a command asks for, as far as judging goes.
 #[derive(Clone, Copy, Debug)]
@@ -36,7 +36,9 @@ pub struct Judged {
 /// The guild a change belongs to.
 pub fn guild_of(kind: &Kind) -> Option<i64> {
     let id = match kind {
-        Kind::UserCreated(_) | Kind::UserGuildAdded(_) | Kind::UserGuildRemoved(_) => return None,
+        Kind::UserCreated(_) | Kind::UserGuildAdded(_) | Kind::UserGuildRemoved(_) | Kind::ReadStatesAdvanced(_) => {
+            return None;
+        }
         Kind::GuildCreated(change) => change.guild.as_ref()?.id,
         Kind::GuildUpdated(change) => change.guild.as_ref()?.id,
         Kind::GuildDeleted(change) => change.guild_id,
@@ -51,6 +53,7 @@ pub fn guild_of(kind: &Kind) -> Option<i64> {
         Kind::MessageCreated(change) => change.message.as_ref()?.guild_id,
         Kind::MessageEdited(change) => change.guild_id,
         Kind::MessageDeleted(change) => change.guild_id,
+        Kind::MessagesDeleted(change) => change.guild_id,
         Kind::GuildClaimed(change) => change.guild_id,
         Kind::Split(change) => change.guild_id,
         Kind::Merge(change) => change.guild_id,
@@ -63,6 +66,7 @@ fn user_of(kind: &Kind) -> Option<i64> {
         Kind::UserCreated(change) => change.user.as_ref().map(|user| user.id),
         Kind::UserGuildAdded(change) => Some(change.user_id),
         Kind::UserGuildRemoved(change) => Some(change.user_id),
+        Kind::ReadStatesAdvanced(change) => Some(change.user_id),
         _ => None,
     }
 }
@@ -99,6 +103,8 @@ pub fn needs(kind: &Kind) -> Vec<Need> {
         Kind::InviteDeleted(change) => needs.push(guilds::invite_row(change.guild_id, &change.code)),
         Kind::MessageEdited(change) => needs.push(messages::row(change.channel_id, change.message_id)),
         Kind::MessageDeleted(change) => needs.push(messages::row(change.channel_id, change.message_id)),
+        Kind::MessagesDeleted(change) => needs.extend(messages::spans(change)),
+        Kind::ReadStatesAdvanced(change) => needs.extend(reading::rows(change)),
         _ => {}
     }
     needs
@@ -131,7 +137,8 @@ pub fn judge(state: &State, unit: Unit, asked: &Asked<'_>, change: &Change, ids:
     let (kind, policy_version) = match kind {
         Kind::UserCreated(created) => (user_created(state, created)?, 0),
         Kind::UserGuildAdded(_) | Kind::UserGuildRemoved(_) => (kind.clone(), 0),
-        Kind::MessageCreated(_) | Kind::MessageEdited(_) | Kind::MessageDeleted(_) => {
+        Kind::ReadStatesAdvanced(read) => (reading::judge(state, read, ids.unix_ms)?, 0),
+        Kind::MessageCreated(_) | Kind::MessageEdited(_) | Kind::MessageDeleted(_) | Kind::MessagesDeleted(_) => {
             (messages::judge(state, asked, kind, &mut ids)?, 0)
         }
         _ => guilds::judge(state, asked, kind, &mut ids)?,

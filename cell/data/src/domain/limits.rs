@@ -1,6 +1,11 @@
 //! Bounds on what an entry may hold. A refusal names the field and the bound, never the text.
 
-use cell_proto::v1::{Channel, Guild, Member, Message, MessageEdited, Reason, Refusal, Role, User};
+use std::collections::HashSet;
+
+use cell_proto::snowflake::{message_bucket, timestamp_ms};
+use cell_proto::v1::{
+    Channel, Guild, Member, Message, MessageEdited, MessagesDeleted, ReadStatesAdvanced, Reason, Refusal, Role, User,
+};
 
 /// Channels of a guild.
 pub(super) const MAX_CHANNELS: usize = 500;
@@ -11,6 +16,14 @@ const MAX_CONTENT: usize = 2000;
 const MAX_EMBEDS_BYTES: usize = 32 * 1024;
 const MAX_MENTIONS: usize = 200;
 const MAX_MEMBER_ROLES: usize = MAX_ROLES;
+/// Messages deleted together.
+pub(super) const MAX_BULK: usize = 100;
+/// Ten-day buckets they may lie in: enough for fourteen days.
+const MAX_BULK_BUCKETS: usize = 3;
+/// Read states advanced together.
+pub(super) const MAX_READ_STATES: usize = 100;
+/// How far a message that was read may lie ahead of the owner's clock, in milliseconds.
+const READ_AHEAD_MS: i64 = 300_000;
 
 pub(super) fn invalid(message: impl Into<String>) -> Refusal {
     Refusal::new(Reason::Invalid, message)
@@ -61,6 +74,35 @@ pub(super) fn edit(edit: &MessageEdited) -> Result<(), Refusal> {
     } else {
         Ok(())
     }
+}
+
+pub(super) fn bulk(deleted: &MessagesDeleted) -> Result<(), Refusal> {
+    let ids = &deleted.message_ids;
+    let distinct = ids.iter().collect::<HashSet<_>>().len();
+    if !(1..=MAX_BULK).contains(&ids.len()) || distinct != ids.len() || ids.iter().any(|id| *id <= 0) {
+        return Err(invalid(format!("message_ids must hold 1–{MAX_BULK} different ids")));
+    }
+    let buckets = ids.iter().map(|id| message_bucket(*id)).collect::<HashSet<_>>().len();
+    if buckets > MAX_BULK_BUCKETS {
+        return Err(invalid("message_ids must lie within fourteen days"));
+    }
+    Ok(())
+}
+
+pub(super) fn read_states(read: &ReadStatesAdvanced, unix_ms: i64) -> Result<(), Refusal> {
+    let states = &read.states;
+    let channels = states.iter().map(|state| state.channel_id).collect::<HashSet<_>>().len();
+    if !(1..=MAX_READ_STATES).contains(&states.len()) || channels != states.len() {
+        return Err(invalid(format!("states must hold 1–{MAX_READ_STATES} states of different channels")));
+    }
+    if states.iter().any(|state| state.channel_id <= 0 || state.last_message_id <= 0) {
+        return Err(invalid("states.channel_id and states.last_message_id must be above 0"));
+    }
+    // Nothing goes back, so that one too far ahead would stay.
+    if states.iter().any(|state| timestamp_ms(state.last_message_id) > unix_ms + READ_AHEAD_MS) {
+        return Err(invalid("states.last_message_id lies in the future"));
+    }
+    Ok(())
 }
 
 pub(super) fn guild(guild: &Guild) -> Result<(), Refusal> {

@@ -1,12 +1,12 @@
 //! The tables' layout, and the rows an entry writes: a function of the entry alone, so that whoever applies it, whenever, writes the
 //! same cells at the same time.
 
-use cell_proto::snowflake::message_bucket;
+use cell_proto::snowflake::{AHEAD_MS, first_of_ms, message_bucket};
 use cell_proto::unit::bucket_of;
 use cell_proto::v1::change::Kind;
 use cell_proto::v1::{
-    CellWrite, Channel, Entry, Guild, GuildCreated, Invite, Member, MemberPut, Message, MessageEdited, Role,
-    RowMutation, User,
+    CellWrite, Channel, ChannelDeleted, Entry, Guild, GuildCreated, Invite, Member, MemberPut, Message, MessageEdited,
+    MessagesDeleted, Role, RowMutation, User,
 };
 use prost::Message as _;
 
@@ -20,6 +20,8 @@ pub const USERS: &str = "users";
 pub const USER_GUILDS: &str = "user_guilds";
 /// Which guild a channel is in, by bucket.
 pub const CHANNEL_GUILD: &str = "channel_guild";
+/// How far a user has read its channels.
+pub const READ_STATES: &str = "read_states";
 
 /// The column that holds the encoded object.
 pub const BODY: &str = "body";
@@ -35,6 +37,13 @@ pub const CONTENT: &str = "content";
 pub const EMBEDS: &str = "embeds";
 /// When a message was edited last.
 pub const EDITED: &str = "edited";
+/// The last message that was read.
+pub const LAST_READ: &str = "last";
+
+/// Above every clustering key of messages.
+const ABOVE_ALL: [u8; 9] = [0xff; 9];
+/// Ten-day buckets that one purge covers at most: a hundred years.
+const MAX_PURGED: usize = 3660;
 
 /// First byte of a clustering key in `guild_objects`. Everything that goes with the guild sorts before [`kind::SPLIT`].
 pub mod kind {
@@ -116,6 +125,17 @@ impl Rows {
         });
     }
 
+    fn delete_range(&mut self, table: &str, partition: Vec<u8>, (start, end): (Vec<u8>, Vec<u8>)) {
+        self.out.push(RowMutation {
+            table: table.to_owned(),
+            partition,
+            clustering: start,
+            range_end: end,
+            timestamp_us: self.timestamp_us,
+            ..RowMutation::default()
+        });
+    }
+
     fn delete_object(&mut self, guild_id: i64, key: Vec<u8>) {
         self.delete(GUILD_OBJECTS, id_key(guild_id), key);
     }
@@ -144,6 +164,35 @@ impl Rows {
     fn message(&mut self, channel_id: i64, message_id: i64, cells: Vec<(&str, Vec<u8>)>) {
         let partition = message_partition(channel_id, message_bucket(message_id));
         self.put(MESSAGES, partition, id_key(message_id), cells);
+    }
+
+    fn delete_message(&mut self, channel_id: i64, message_id: i64) {
+        self.delete(MESSAGES, message_partition(channel_id, message_bucket(message_id)), id_key(message_id));
+    }
+
+    /// A run by one range tombstone, what stands alone by its own.
+    fn delete_messages(&mut self, gone: &MessagesDeleted) {
+        for range in &gone.ranges {
+            let partition = message_partition(gone.channel_id, message_bucket(range.first));
+            self.delete_range(MESSAGES, partition, (id_key(range.first), id_key(range.last.saturating_add(1))));
+        }
+        let in_range = |id: i64| gone.ranges.iter().any(|range| (range.first..=range.last).contains(&id));
+        let alone = gone.message_ids.iter().filter(|id| !in_range(**id));
+        alone.for_each(|id| self.delete_message(gone.channel_id, *id));
+    }
+
+    /// Everything that was ever written into a channel: it began with the channel and ends with this entry.
+    fn purge(&mut self, channel_id: i64) {
+        let end = message_bucket(first_of_ms(self.timestamp_us / 1000 + AHEAD_MS));
+        for bucket in (message_bucket(channel_id).max(0)..=end).take(MAX_PURGED) {
+            self.delete_range(MESSAGES, message_partition(channel_id, bucket), (Vec::new(), ABOVE_ALL.to_vec()));
+        }
+    }
+
+    fn channel_deleted(&mut self, gone: ChannelDeleted) {
+        self.delete_object(gone.guild_id, object_key(kind::CHANNEL, gone.channel_id));
+        self.delete(CHANNEL_GUILD, channel_guild_partition(gone.channel_id), id_key(gone.channel_id));
+        self.purge(gone.channel_id);
     }
 
     fn guild_created(&mut self, created: &GuildCreated) {
@@ -177,19 +226,12 @@ impl Rows {
         match change {
             Kind::GuildCreated(created) => self.guild_created(created),
             Kind::GuildUpdated(updated) => updated.guild.iter().for_each(|guild| self.guild(guild)),
-            Kind::GuildDeleted(deleted) => self.out.push(RowMutation {
-                table: GUILD_OBJECTS.to_owned(),
-                partition: id_key(deleted.guild_id),
-                clustering: vec![kind::CHANNEL],
-                range_end: vec![kind::SPLIT],
-                timestamp_us: self.timestamp_us,
-                ..RowMutation::default()
-            }),
-            Kind::ChannelPut(put) => put.channel.iter().for_each(|channel| self.channel(channel)),
-            Kind::ChannelDeleted(gone) => {
-                self.delete_object(gone.guild_id, object_key(kind::CHANNEL, gone.channel_id));
-                self.delete(CHANNEL_GUILD, channel_guild_partition(gone.channel_id), id_key(gone.channel_id));
+            Kind::GuildDeleted(deleted) => {
+                let everything = (vec![kind::CHANNEL], vec![kind::SPLIT]);
+                self.delete_range(GUILD_OBJECTS, id_key(deleted.guild_id), everything);
             }
+            Kind::ChannelPut(put) => put.channel.iter().for_each(|channel| self.channel(channel)),
+            Kind::ChannelDeleted(gone) => self.channel_deleted(*gone),
             Kind::RolePut(put) => put.role.iter().for_each(|role| self.role(put.guild_id, role)),
             Kind::RoleDeleted(gone) => self.delete_object(gone.guild_id, object_key(kind::ROLE, gone.role_id)),
             Kind::MemberPut(put) => self.member_put(put),
@@ -216,9 +258,13 @@ impl Rows {
                 self.message(message.channel_id, message.id, vec![(BODY, message.encode_to_vec())]);
             }),
             Kind::MessageEdited(edited) => self.edited(edited),
-            Kind::MessageDeleted(gone) => {
-                let partition = message_partition(gone.channel_id, message_bucket(gone.message_id));
-                self.delete(MESSAGES, partition, id_key(gone.message_id));
+            Kind::MessageDeleted(gone) => self.delete_message(gone.channel_id, gone.message_id),
+            Kind::MessagesDeleted(gone) => self.delete_messages(gone),
+            Kind::ReadStatesAdvanced(read) => {
+                for state in &read.states {
+                    let last = vec![(LAST_READ, state.last_message_id.to_be_bytes().to_vec())];
+                    self.put(READ_STATES, id_key(read.user_id), id_key(state.channel_id), last);
+                }
             }
             Kind::GuildClaimed(claimed) => {
                 let cells = vec![
@@ -235,6 +281,11 @@ impl Rows {
             _ => {}
         }
     }
+}
+
+/// Whether an entry deletes many partitions.
+pub fn purges(entry: &Entry) -> bool {
+    matches!(entry.change.as_ref().and_then(|change| change.kind.as_ref()), Some(Kind::ChannelDeleted(_)))
 }
 
 /// The rows an entry writes, each with the entry's timestamp.

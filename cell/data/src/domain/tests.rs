@@ -1,14 +1,16 @@
 use cell_proto::unit::{Unit, bucket_of};
 use cell_proto::v1::change::Kind;
 use cell_proto::v1::{
-    Change, Channel, ChannelPut, Entry, Guild, GuildClaimed, GuildCreated, GuildUpdated, Invite, InvitePut, Member,
-    MemberPut, MemberRemoved, Message, MessageCreated, Reason, Refusal, Role, RolePut, User,
+    Change, Channel, ChannelDeleted, ChannelPut, Entry, Guild, GuildClaimed, GuildCreated, GuildUpdated, IdRange,
+    Invite, InvitePut, Member, MemberPut, MemberRemoved, Message, MessageCreated, MessageDeleted, MessagesDeleted,
+    ReadRowsRequest, ReadState, ReadStatesAdvanced, Reason, Refusal, Role, RolePut, User,
 };
 use cell_store::MemoryState;
 
 use super::*;
 
 const GUILD: i64 = 81_384_788_765_712_384;
+const READER: i64 = 7;
 
 /// A guild's log without a log: judged changes are applied to tables at once.
 struct Log {
@@ -66,7 +68,8 @@ impl Log {
         let number = self.entries.len() as u64 + 1;
         let operation_id = [number as u8; 16];
         let asked = Asked { actor_id: 1, policy_version, guild_term, operation_id: &operation_id };
-        let judged = judge(&self.state, Unit::bucket(GUILD), &asked, &Change { kind: Some(kind) }, self.ids)?;
+        let unit = if matches!(kind, Kind::ReadStatesAdvanced(_)) { Unit::bucket(READER) } else { Unit::bucket(GUILD) };
+        let judged = judge(&self.state, unit, &asked, &Change { kind: Some(kind) }, self.ids)?;
         self.ids.last = judged.last_snowflake;
         self.ids.unix_ms += 1000;
         let entry = Entry {
@@ -256,4 +259,145 @@ fn what_was_overlaid_is_what_is_read_back() {
     let replies = requests.into_iter().map(|request| log.store.handle(request, 0)).collect();
     log.state.learn(needs, replies).unwrap();
     assert_eq!(format!("{:?}", log.state), before);
+}
+
+impl Log {
+    fn write(&mut self, count: usize) -> Vec<i64> {
+        let one = |log: &mut Self| match log.commit(log.message("x")).unwrap().change.unwrap().kind.unwrap() {
+            Kind::MessageCreated(created) => created.message.unwrap().id,
+            other => panic!("{other:?}"),
+        };
+        (0..count).map(|_| one(self)).collect()
+    }
+
+    fn bulk(&mut self, message_ids: Vec<i64>) -> Result<MessagesDeleted, Refusal> {
+        let (guild_id, channel_id) = (GUILD, self.channel_id());
+        let deleted = MessagesDeleted { guild_id, channel_id, message_ids, ..MessagesDeleted::default() };
+        match self.commit(Kind::MessagesDeleted(deleted))?.change.unwrap().kind.unwrap() {
+            Kind::MessagesDeleted(deleted) => Ok(deleted),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn left(&mut self, ids: &[i64]) -> Vec<i64> {
+        let present = |log: &mut Self, id: i64| {
+            let partition = tables::message_partition(log.channel_id(), cell_proto::snowflake::message_bucket(id));
+            let (start, end) = (id.to_be_bytes().to_vec(), (id + 1).to_be_bytes().to_vec());
+            let (table, limit) = (tables::MESSAGES.into(), 1);
+            let read = ReadRowsRequest { table, partition, start, end, limit, reverse: false };
+            match log.store.handle(read.into(), 0).unwrap() {
+                cell_store::Reply::Rows(reply) => !reply.rows.is_empty(),
+                other => panic!("{other:?}"),
+            }
+        };
+        ids.iter().filter(|id| present(self, **id)).copied().collect()
+    }
+}
+
+#[test]
+fn messages_that_lie_side_by_side_are_deleted_by_one_tombstone() {
+    let mut log = Log::with_guild();
+    let ids = log.write(8);
+    let (between, alone) = (ids[4], ids[5]);
+    let wanted = vec![alone, ids[3], ids[1], ids[2], 999, ids[7] + 1];
+    // In any order, with one from long ago and one that is not there yet.
+    let deleted = log.bulk(wanted).unwrap();
+    assert_eq!(deleted.message_ids, [ids[1], ids[2], ids[3], alone]);
+    assert_eq!(deleted.ranges, [IdRange { first: ids[1], last: ids[3] }]);
+    let entry = log.entries.last().unwrap();
+    let rows = tables::mutations(entry);
+    assert_eq!(rows.len(), 2, "one for the run, one for the message alone");
+    assert!(rows.iter().all(|row| row.timestamp_us == entry.timestamp_us));
+    assert_eq!(log.left(&ids), [ids[0], between, ids[6], ids[7]]);
+    // A message that is gone lies between no others.
+    let deleted = log.bulk(vec![ids[0], between]).unwrap();
+    assert_eq!(deleted.ranges, [IdRange { first: ids[0], last: between }]);
+    assert!(log.bulk(vec![ids[0], between]).unwrap().message_ids.is_empty(), "done already, and no refusal");
+    assert_eq!(log.left(&ids), ids[6..]);
+}
+
+#[test]
+fn a_run_is_told_across_messages_of_the_same_batch() {
+    let mut log = Log::with_guild();
+    let ids = log.write(3);
+    let deleted = MessagesDeleted {
+        guild_id: GUILD,
+        channel_id: log.channel_id(),
+        message_ids: vec![ids[0], ids[2]],
+        ranges: vec![IdRange { first: 1, last: i64::MAX }],
+    };
+    // Known before the batch, changed by an entry that is accepted first.
+    let kind = Kind::MessagesDeleted(deleted);
+    let (needs, requests) = log.state.missing(&needs(&kind).into_iter().collect());
+    let replies = requests.into_iter().map(|request| log.store.handle(request, 0)).collect();
+    log.state.learn(needs, replies).unwrap();
+    let one = MessageDeleted { guild_id: GUILD, channel_id: log.channel_id(), message_id: ids[1] };
+    let change = Some(Change { kind: Some(Kind::MessageDeleted(one)) });
+    log.state.overlay(&Entry { timestamp_us: 5, change, ..Entry::default() });
+    let asked = Asked { actor_id: 1, policy_version: 0, guild_term: 0, operation_id: &[1; 16] };
+    let judged = judge(&log.state, Unit::bucket(GUILD), &asked, &Change { kind: Some(kind) }, log.ids).unwrap();
+    let Some(Kind::MessagesDeleted(judged)) = judged.change.kind else { panic!("another kind") };
+    assert_eq!(judged.ranges, [IdRange { first: ids[0], last: ids[2] }], "and never the sender's");
+}
+
+#[test]
+fn what_was_not_read_between_far_messages_is_deleted_one_by_one() {
+    let mut log = Log::with_guild();
+    let ids = log.write(400);
+    let deleted = log.bulk(vec![ids[0], ids[1], ids[398], ids[399]]).unwrap();
+    assert_eq!(deleted.message_ids, [ids[0], ids[1], ids[398], ids[399]]);
+    assert_eq!(deleted.ranges, [IdRange { first: ids[0], last: ids[1] }]);
+    assert_eq!(log.left(&ids), ids[2..398]);
+}
+
+#[test]
+fn a_bulk_delete_of_none_too_many_or_the_same_is_refused() {
+    let mut log = Log::with_guild();
+    let ids = log.write(2);
+    for wanted in [vec![], vec![ids[0], ids[0]], (1..=101).collect(), vec![0, ids[0]]] {
+        assert_eq!(log.bulk(wanted).unwrap_err().why(), Reason::Invalid);
+    }
+    let days = |days: i64| (days * 86_400_000) << 22 | 1;
+    assert_eq!(log.bulk(vec![days(5), days(15), days(25), days(35)]).unwrap_err().why(), Reason::Invalid);
+    assert_eq!(log.left(&ids), ids);
+}
+
+#[test]
+fn a_channel_goes_with_its_messages_by_one_tombstone_for_ten_days() {
+    let mut log = Log::with_guild();
+    let first = log.write(3);
+    log.ids.unix_ms += 25 * 86_400_000;
+    let second = log.write(3);
+    let channel_id = log.channel_id();
+    let gone = Kind::ChannelDeleted(ChannelDeleted { guild_id: GUILD, channel_id });
+    let entry = log.commit(gone).unwrap();
+    let purged = tables::mutations(&entry).into_iter().filter(|row| row.table == tables::MESSAGES).count();
+    assert!((3..=4).contains(&purged), "{purged} buckets in 25 days");
+    assert_eq!((log.left(&first), log.left(&second)), (vec![], vec![]));
+    assert_eq!(why(log.commit(log.message("late"))), Reason::NotFound);
+}
+
+fn read(states: &[(i64, i64)]) -> Kind {
+    let states = states
+        .iter()
+        .map(|(channel_id, last_message_id)| ReadState { channel_id: *channel_id, last_message_id: *last_message_id });
+    Kind::ReadStatesAdvanced(ReadStatesAdvanced { user_id: READER, states: states.collect() })
+}
+
+#[test]
+fn read_states_only_go_forward() {
+    let mut log = Log::empty();
+    let kept = |entry: Entry| match entry.change.unwrap().kind.unwrap() {
+        Kind::ReadStatesAdvanced(read) => read.states.iter().map(|state| state.channel_id).collect::<Vec<_>>(),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(kept(log.commit(read(&[(1, 10), (2, 20)])).unwrap()), [1, 2]);
+    assert_eq!(kept(log.commit(read(&[(1, 11), (2, 19), (3, 1)])).unwrap()), [1, 3]);
+    assert_eq!(why(log.commit(read(&[(1, 11), (2, 5)]))), Reason::AlreadyExists);
+    let ahead = cell_proto::snowflake::first_of_ms(log.ids.unix_ms + 3_600_000);
+    let bad = [vec![], vec![(1, 0)], vec![(0, 1)], vec![(1, 12), (1, 13)], vec![(1, ahead)]];
+    for states in bad {
+        assert_eq!(why(log.commit(read(&states))), Reason::Invalid, "{states:?}");
+    }
+    assert_eq!(why(log.commit(read(&(1..=101).map(|id| (id, 1)).collect::<Vec<_>>()))), Reason::Invalid);
 }

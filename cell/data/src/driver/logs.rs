@@ -12,7 +12,9 @@ use parking_lot::Mutex;
 use super::handle::{LogHandle, Message};
 use super::routes::Routes;
 use super::task::{self, Context};
-use crate::machine::{Identity, Input, Limits, Locator, LogMachine, Place, Search, has_failed_over, pointer_of};
+use crate::machine::{
+    Identity, Input, Limits, Locator, LogMachine, Place, Search, has_failed_over, pointer_of, refused_by,
+};
 
 /// Logs with a task at once; more are refused as overloaded. All buckets of a fleet fit.
 const MAX_LOGS: usize = 8192;
@@ -40,7 +42,7 @@ pub(super) struct Logs {
 
 /// What a failed store request means for a caller.
 pub(super) fn unavailable(error: &StoreError) -> Refusal {
-    Refusal::new(Reason::StoreUnavailable, error.to_string()).retry_after_ms(200)
+    refused_by(error)
 }
 
 pub(super) fn parse(log: &str) -> Result<Unit, Refusal> {

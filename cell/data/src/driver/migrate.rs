@@ -8,7 +8,7 @@ use cell_proto::v1::{
     ShipReply, ShipRequest,
 };
 use cell_runtime::clock::unix_us;
-use cell_store::Store;
+use cell_store::{CURSOR_APPLIED, Store};
 use tokio::time::Instant;
 
 use super::handle::{LogHandle, Message};
@@ -211,7 +211,7 @@ impl DataServer {
         let reply = self.claim_there(request, at, since_us).await;
         reply.or_else(|refusal| {
             tracing::warn!(log = %request.log, reason = refusal.why().label(), "cut over, but not claimed yet");
-            Ok(CutOverReply { cut: true, at, new_term: head.term, held_us: 0, refusal: None, at_risk: 0 })
+            Ok(CutOverReply { cut: true, at, new_term: head.term, held_us: 0, ..CutOverReply::default() })
         })
     }
 
@@ -224,7 +224,7 @@ impl DataServer {
             self.logs.context.metrics.held_seconds.observe(held_us as f64 / 1e6);
         }
         let at = if at == 0 { *handle.shared.applied.borrow() } else { at };
-        Ok(CutOverReply { cut: true, at, new_term: head.term, held_us, refusal: None, at_risk: 0 })
+        Ok(CutOverReply { cut: true, at, new_term: head.term, held_us, ..CutOverReply::default() })
     }
 
     /// `accept_loss`: only when the origin's store does not answer.
@@ -245,20 +245,32 @@ impl DataServer {
             self.unsealed_is_as_verified(&request, &copy, &head).await?;
         }
         in_time(arrived)?;
-        let (mut at_risk, mut term) = (0, request.expected_term);
-        if let Some(handle) = self.logs.get(&request.log)
-            && handle.serves(&request.from)
-        {
-            let inspection = handle.ask(|answer| Message::Inspect { answer }).await?;
-            at_risk = inspection.copy.map_or(inspection.last, |copy| copy.backlog);
-            let own = handle.owned().await.map_or(0, |head: Head| head.term);
-            term = term.max(own);
-        }
-        tracing::error!(log = %request.log, from = %request.from, to = %request.to, at_risk, "fails over to the copy");
+        let (at_risk, own) = self.at_risk(&request, &copy).await?;
+        let term = request.expected_term.max(own);
+        tracing::error!(log = %request.log, from = %request.from, to = %request.to, ?at_risk, "fails over to the copy");
         let handle = self.logs.fail_over(&request.log, request.to.clone(), term).await?;
         let head = handle.owned().await?;
         let at = *handle.shared.applied.borrow();
-        Ok(CutOverReply { cut: true, at, new_term: head.term, held_us: 0, refusal: None, at_risk })
+        let known = CutOverReply { at_risk: at_risk.unwrap_or(0), ..CutOverReply::default() };
+        Ok(CutOverReply { cut: true, at, new_term: head.term, at_risk_unknown: at_risk.is_none(), ..known })
+    }
+
+    /// Entries committed at the lost store that the copy lacks, and the term they were owned at. Only the log's owner knows how far it
+    /// went: without it the number is not known, which is not the same as none.
+    async fn at_risk(&self, request: &CutOverRequest, copy: &Arc<dyn Store>) -> Result<(Option<u64>, u64), Refusal> {
+        let Some(handle) = self.logs.get(&request.log).filter(|handle| handle.serves(&request.from)) else {
+            return Ok((None, 0));
+        };
+        let inspection = handle.ask(|answer| Message::Inspect { answer }).await?;
+        let at_risk = match inspection.copy {
+            Some(shipping) => shipping.backlog,
+            None => {
+                let there =
+                    copy.read_cursor(&request.log, CURSOR_APPLIED).await.map_err(|error| unavailable(&error))?;
+                inspection.last.saturating_sub(there)
+            }
+        };
+        Ok((Some(at_risk), handle.owned().await.map_or(0, |head: Head| head.term)))
     }
 
     async fn unsealed_is_as_verified(

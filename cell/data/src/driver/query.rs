@@ -8,7 +8,10 @@ use std::time::Duration;
 use cell_proto::unit::{Unit, bucket_of};
 use cell_proto::v1::query_reply::Answer;
 use cell_proto::v1::query_request::Query;
-use cell_proto::v1::{Channel, QueryReply, QueryRequest, ReadRowsRequest, Reason, Refusal, Row, User, UserGuilds};
+use cell_proto::v1::{
+    Channel, QueryReply, QueryRequest, ReadRowsRequest, ReadStates, ReadStatesQuery, Reason, Refusal, Row, User,
+    UserGuilds,
+};
 use cell_store::Store;
 use futures::FutureExt;
 use futures::future::{BoxFuture, Shared};
@@ -22,8 +25,10 @@ use super::handle::LogHandle;
 use super::logs::{Logs, unavailable};
 use super::metrics::Metrics;
 use super::shadow::Shadow;
-use crate::domain::tables::{self, BODY, CHANNEL_GUILD, GUILD_OBJECTS, USER_GUILDS, USERS, id_key, kind, object_key};
-use crate::domain::{self, invite_of, other_log};
+use crate::domain::tables::{
+    self, BODY, CHANNEL_GUILD, GUILD_OBJECTS, READ_STATES, USER_GUILDS, USERS, id_key, kind, object_key,
+};
+use crate::domain::{self, invite_of, other_log, read_state_of};
 
 /// Distinct queries reading the store at once; others wait their turn.
 const PARALLEL: usize = 256;
@@ -43,6 +48,8 @@ const PATIENCE: Duration = Duration::from_secs(2);
 const NEWS_PATIENCE: Duration = Duration::from_secs(1);
 /// Most guilds of one user.
 const MAX_USER_GUILDS: usize = 1000;
+/// Read states of one answer.
+const READ_STATES_PAGE: i32 = 1000;
 
 type Key = (Arc<str>, u64, Vec<u8>);
 type Flight = Shared<BoxFuture<'static, Result<Answer, Refusal>>>;
@@ -108,6 +115,7 @@ impl Queries {
             Query::Invite(query) => query.guild_id,
             Query::User(query) => query.user_id,
             Query::UserGuilds(query) => query.user_id,
+            Query::ReadStates(query) => query.user_id,
         };
         let lane = self.lanes.get(lane_of(id))?;
         let (lane, turn) = (lane.acquire().await.ok()?, self.permits.acquire().await.ok()?);
@@ -211,6 +219,7 @@ pub(super) async fn read_at(
             body::<User>(row.as_ref()).map(Answer::User).ok_or_else(|| not_found("user"))
         }
         Query::UserGuilds(user) => user_guilds(store, user.user_id).await.map(Answer::UserGuilds),
+        Query::ReadStates(query) => read_states(store, query).await.map(Answer::ReadStates),
         Query::Invite(invite) => {
             location(store, handle, invite.guild_id).await?;
             let code: String = invite.code.chars().take(64).collect();
@@ -287,6 +296,23 @@ async fn user_guilds(store: &Arc<dyn Store>, user_id: i64) -> Result<UserGuilds,
     let reply = store.read_rows(request).await.map_err(|error| unavailable(&error))?;
     let id = |row: &Row| Some(i64::from_be_bytes(row.clustering.as_slice().try_into().ok()?));
     Ok(UserGuilds { guild_ids: reply.rows.iter().filter_map(id).collect() })
+}
+
+async fn read_states(store: &Arc<dyn Store>, query: ReadStatesQuery) -> Result<ReadStates, Refusal> {
+    let request = ReadRowsRequest {
+        table: READ_STATES.to_owned(),
+        partition: id_key(query.user_id),
+        start: id_key(query.after_channel_id.max(0).saturating_add(1)),
+        end: Vec::new(),
+        limit: READ_STATES_PAGE,
+        reverse: false,
+    };
+    let reply = store.read_rows(request).await.map_err(|error| unavailable(&error))?;
+    let state = |row: &Row| {
+        let channel_id = i64::from_be_bytes(row.clustering.as_slice().try_into().ok()?);
+        read_state_of(channel_id, &cells_of(row))
+    };
+    Ok(ReadStates { states: reply.rows.iter().filter_map(state).collect(), more: reply.more })
 }
 
 /// Kept so that the domain's reading of a message row is the only one.

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use cell_proto::v1::{Entry, ReadSegmentRequest, Reason, Refusal, SegmentReply};
 use cell_store::{CURSOR_SEGMENT, Store};
-use prost::Message as _;
 
 use super::logs::unavailable;
+use crate::domain;
 
 /// Reads forward; remembers its segment.
 pub(super) struct LogReader {
@@ -74,8 +74,7 @@ impl LogReader {
                 return Err(behind());
             };
             if !reply.entries.is_empty() {
-                let decode = |stored: &cell_proto::v1::StoredEntry| Entry::decode(stored.body.as_slice());
-                let entries: Result<Vec<Entry>, _> = reply.entries.iter().map(decode).collect();
+                let entries: Result<Vec<Entry>, _> = reply.entries.iter().map(domain::entry_of).collect();
                 let entries = entries.map_err(|error| Refusal::new(Reason::StoreUnavailable, error.to_string()))?;
                 self.segment = Some(segment);
                 return Ok((entries, statics.last));

@@ -1,6 +1,7 @@
 //! Which commands come in, and how those that wait are answered (LOG.md rules 8 and 9).
 
 use cell_proto::v1::{Reason, Refusal};
+use cell_store::StoreError;
 use prost::Message as _;
 
 use super::types::{Command, Effect, OperationId, Outcome, Pending, Ticket};
@@ -9,6 +10,8 @@ use crate::domain;
 
 /// What a caller is told to wait when admission is closed, in milliseconds.
 const WAIT_MS: u32 = 20;
+/// And when the store's volume is full: somebody must make room first.
+const FULL_MS: u32 = 30_000;
 
 impl LogMachine {
     pub(super) fn submit(&mut self, ticket: Ticket, command: Command) {
@@ -148,11 +151,25 @@ impl LogMachine {
         }
     }
 
+    /// Refuses what waits for its turn: the volume is full, and whoever waits would learn it only from its deadline.
+    pub(super) fn refuse_waiting(&mut self, refusal: &Refusal) {
+        let waiting: Vec<OperationId> = self.queue.iter().filter(|id| self.window.get(id).is_none()).copied().collect();
+        waiting.into_iter().for_each(|operation_id| self.refuse(operation_id, refusal.clone()));
+    }
+
     /// Refuses an operation — unless it was proposed: then nobody knows (rule 8).
     pub(super) fn refuse(&mut self, operation_id: OperationId, refusal: Refusal) {
         let proposed = self.pending.get(&operation_id).is_some_and(|pending| pending.proposed);
         let refusal = if proposed && self.rules.never_refuse_proposed { unknown() } else { refusal };
         self.settle_pending(&operation_id, &Err(refusal));
+    }
+}
+
+/// What a store's failure, after which nothing was done, means for a caller.
+pub(crate) fn refused_by(error: &StoreError) -> Refusal {
+    match error {
+        StoreError::Full { .. } => Refusal::new(Reason::StoreFull, error.to_string()).retry_after_ms(FULL_MS),
+        _ => Refusal::new(Reason::StoreUnavailable, error.to_string()).retry_after_ms(200),
     }
 }
 

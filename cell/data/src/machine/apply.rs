@@ -16,13 +16,16 @@ use crate::domain::tables;
 const CHUNK: usize = 512;
 /// And most bytes.
 const CHUNK_BYTES: usize = 2 << 20;
+/// And most purges of a channel, each of which deletes a partition for every ten days that it lived.
+const CHUNK_PURGES: usize = 16;
 
 impl LogMachine {
     pub(super) fn apply_count(&self, owner: &Owner) -> usize {
-        let mut bytes = 0;
+        let (mut bytes, mut purges) = (0, 0);
         let fits = |entry: &&Arc<Entry>| {
             bytes += entry.encoded_len();
-            bytes <= CHUNK_BYTES
+            purges += usize::from(tables::purges(entry));
+            bytes <= CHUNK_BYTES && purges <= CHUNK_PURGES
         };
         owner.backlog.iter().take(CHUNK).take_while(fits).count().max(1)
     }

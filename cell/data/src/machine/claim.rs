@@ -14,7 +14,7 @@ use cell_proto::v1::{
 };
 use cell_store::{CURSOR_APPLIED, CURSOR_RETAINED, CURSOR_SEGMENT, Reply, Request, StoreError};
 
-use super::owner::segment_of;
+use super::owner::{full_of, segment_of};
 use super::places::{Locator, Place};
 use super::types::{Identity, Inheritance};
 use super::walk::{Step, Walk, Wanted};
@@ -241,6 +241,9 @@ impl LogMachine {
     pub(super) fn claim_answered(&mut self, mut claim: Box<Claim>, results: Vec<Result<Reply, StoreError>>) {
         let step = std::mem::replace(&mut claim.step, ClaimStep::LocateCopy);
         let failures = self.failures;
+        if let Some(refusal) = full_of(&results) {
+            return self.release(refusal);
+        }
         match self.claim_step(&mut claim, step, results) {
             Next::Step(step) => {
                 self.failures = 0;

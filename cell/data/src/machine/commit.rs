@@ -5,13 +5,13 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use cell_proto::v1::{
-    AppendRequest, Committed, Entry, Position, ReadSegmentRequest, Reason, Refusal, SegmentReply, StoredEntry,
+    AppendRequest, Committed, Entry, Position, ReadSegmentRequest, Refusal, SegmentReply, StoredEntry,
 };
 use cell_store::{Reply, Request, StoreError};
 use prost::Message as _;
 
 use super::LogMachine;
-use super::admission::unknown;
+use super::admission::{refused_by, unknown};
 use super::owner::{Job, Left, Owner};
 use super::types::{Inheritance, OperationId};
 use super::window::Seen;
@@ -112,7 +112,7 @@ impl LogMachine {
         self.went_well();
         let decode = |(operation_id, reply): (OperationId, Result<Reply, StoreError>)| match reply {
             Ok(Reply::Segment(reply)) => {
-                let entry = reply.entries.first().and_then(|stored| Entry::decode(stored.body.as_slice()).ok())?;
+                let entry = reply.entries.first().and_then(|stored| domain::entry_of(stored).ok())?;
                 Some((operation_id, Arc::new(entry)))
             }
             _ => None,
@@ -274,7 +274,7 @@ impl LogMachine {
                 None
             }
             Err(error) => {
-                let refusal = Refusal::new(Reason::StoreUnavailable, error.to_string()).retry_after_ms(200);
+                let refusal = refused_by(&error);
                 self.known.forget();
                 batch.operations.iter().for_each(|operation_id| self.refuse(*operation_id, refusal.clone()));
                 None

@@ -34,6 +34,7 @@ use self::protections::Protections;
 use self::types::Pending;
 use self::window::Window;
 
+pub(crate) use self::admission::refused_by;
 pub use self::copy::ship_cursor;
 pub(crate) use self::copy::{CURSOR_RESTARTS, kept_since_cut, started_cursor};
 pub use self::places::{FAILOVER_GAP, Place, pointer_of, pointer_to, released, released_by};

@@ -122,6 +122,12 @@ pub(super) fn cursor(log: &str, name: &str, value: u64) -> Request {
     WriteCursorRequest { log: log.to_owned(), name: name.to_owned(), value }.into()
 }
 
+/// The refusal for a volume that is full.
+pub(super) fn full_of(results: &[Result<Reply, StoreError>]) -> Option<Refusal> {
+    let full = results.iter().find_map(|result| result.as_ref().err().filter(|e| matches!(e, StoreError::Full { .. })));
+    full.map(super::admission::refused_by)
+}
+
 impl LogMachine {
     /// Chooses the next job if none is under way, and asks.
     pub(super) fn work(&mut self, mut owner: Box<Owner>) {
@@ -210,6 +216,9 @@ impl LogMachine {
 
     pub(super) fn job_answered(&mut self, mut owner: Box<Owner>, results: Vec<Result<Reply, StoreError>>) {
         let job = std::mem::replace(&mut owner.job, Job::Idle);
+        if let Some(refusal) = full_of(&results) {
+            self.refuse_waiting(&refusal);
+        }
         let mut results = results.into_iter();
         let released = match job {
             Job::Idle => None,

@@ -6,7 +6,6 @@ use std::collections::BTreeMap;
 use cell_proto::v1::change::Kind;
 use cell_proto::v1::{DropSegmentRequest, Entry, ReadCursorRequest, ReadSegmentRequest};
 use cell_store::{CURSOR_FEED, CURSOR_RETAINED, Reply, Request, StoreError};
-use prost::Message as _;
 
 use super::LogMachine;
 use super::owner::{Job, Left, Owner, cursor};
@@ -145,7 +144,7 @@ impl LogMachine {
         }
         let last_read = reply.entries.last().map_or(statics.last, |stored| stored.number);
         for stored in reply.entries {
-            let Ok(entry) = Entry::decode(stored.body.as_slice()) else { return None };
+            let Ok(entry) = domain::entry_of(&stored) else { return None };
             if let Some(guild_id) = must_be_fed(&entry) {
                 fed.insert(guild_id, entry.number);
             }

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use cell_proto::v1::{Entry, SegmentReply};
 use cell_store::StoreError;
-use prost::Message as _;
 
 use super::LogMachine;
 use super::commit::Batch;
 use super::owner::{Job, Left, Owner};
+use crate::domain;
 
 impl LogMachine {
     pub(super) fn settle_answered(
@@ -22,8 +22,7 @@ impl LogMachine {
         let Some(statics) = reply.statics.filter(|statics| owner.is_mine(statics)) else {
             return Some(Left::Refusal(self.not_owner(None)));
         };
-        let decoded: Result<Vec<Entry>, _> =
-            reply.entries.iter().map(|stored| Entry::decode(stored.body.as_slice())).collect();
+        let decoded: Result<Vec<Entry>, _> = reply.entries.iter().map(domain::entry_of).collect();
         let Ok(mut entries) = decoded else {
             return Some(Left::Refusal(self.not_owner(None)));
         };

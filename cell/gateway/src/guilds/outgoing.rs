@@ -169,6 +169,16 @@ pub fn of_message_or_invite(guild_id: i64, kind: &Kind, entry: &Entry, names: &d
             });
             Some(to_channel(change.channel_id, intents::GUILD_MESSAGES, Event::new("MESSAGE_DELETE", &body)))
         }
+        // Nothing was there: nobody is told.
+        Kind::MessagesDeleted(change) if change.message_ids.is_empty() => None,
+        Kind::MessagesDeleted(change) => {
+            let body = json!({
+                "ids": change.message_ids.iter().map(i64::to_string).collect::<Vec<_>>(),
+                "channel_id": change.channel_id.to_string(),
+                "guild_id": guild_id.to_string(),
+            });
+            Some(to_channel(change.channel_id, intents::GUILD_MESSAGES, Event::new("MESSAGE_DELETE_BULK", &body)))
+        }
         Kind::InvitePut(change) => {
             let invite = change.invite.as_ref()?;
             let event = Event::new("INVITE_CREATE", &objects::invite(invite, None, None, 0));

@@ -120,6 +120,14 @@ impl ApiError {
         Self { retry_after_seconds: Some(1), ..Self::new(StatusCode::SERVICE_UNAVAILABLE, 130_000, message) }
     }
 
+    /// The volume under the data is full: this try did nothing, and nothing is written until somebody makes room. An earlier try of the
+    /// same request, whose outcome was not known, may be committed.
+    pub fn storage_full(retry_after_ms: u32) -> Self {
+        let message = "the storage is full (StoreFull): writes are refused until its operators have made room; only an earlier try of this request may have been written";
+        let seconds = u64::from(retry_after_ms).div_ceil(1000).max(1);
+        Self { retry_after_seconds: Some(seconds), ..Self::new(StatusCode::INSUFFICIENT_STORAGE, 130_000, message) }
+    }
+
     /// A rate limit.
     pub fn limited(limited: Limited) -> Self {
         let message = "You are being rate limited.";
@@ -153,6 +161,7 @@ impl ApiError {
             Reason::NotFound => Self::missing(missing),
             Reason::Forbidden => Self { message: refusal.message.clone(), ..Self::no_permission() },
             Reason::Invalid | Reason::AlreadyExists | Reason::Unsupported => Self::bad(50_035, refusal.message.clone()),
+            Reason::StoreFull => Self::storage_full(refusal.retry_after_ms),
             Reason::TooLarge => Self::new(StatusCode::PAYLOAD_TOO_LARGE, 40_005, refusal.message.clone()),
             why => Self::unavailable(format!("the request was refused ({}); retry later", why.label())),
         }

@@ -41,6 +41,12 @@ impl Form {
         if self.errors.is_empty() { Ok(()) } else { Err(self.into_error()) }
     }
 
+    /// What was found so far.
+    #[cfg(test)]
+    pub fn errors(&self) -> Value {
+        Value::Object(self.errors.clone())
+    }
+
     /// The error.
     pub fn into_error(self) -> ApiError {
         ApiError::form(Value::Object(self.errors))

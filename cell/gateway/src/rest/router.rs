@@ -11,7 +11,7 @@ use axum::routing::{delete, get, post, put};
 
 use super::auth::Standing;
 use super::error::ApiError;
-use super::{channels, guilds, invites, members, messages, meta, roles, users};
+use super::{bulk, channels, guilds, invites, members, messages, meta, reading, roles, users};
 use crate::gateway::Gateway;
 use crate::socket::handshake::Handshake;
 use crate::socket::upgrade;
@@ -56,6 +56,8 @@ fn rest() -> Router<Arc<Gateway>> {
         .route("/channels/{channel_id}", get(channels::get).patch(channels::update).delete(channels::delete))
         .route("/channels/{channel_id}/invites", post(invites::create))
         .route("/channels/{channel_id}/messages", get(messages::list).post(messages::create))
+        .route("/channels/{channel_id}/messages/bulk-delete", post(bulk::delete))
+        .route("/channels/{channel_id}/messages/{message_id}/ack", post(reading::acknowledge))
         .route(
             "/channels/{channel_id}/messages/{message_id}",
             get(messages::get).patch(messages::edit).delete(messages::delete),

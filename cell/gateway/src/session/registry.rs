@@ -17,6 +17,8 @@ pub struct Slot {
     pub id: String,
     /// The user it acts for.
     pub user_id: i64,
+    /// Whether that is a bot.
+    pub bot: bool,
     /// What it asked for.
     pub intents: Intents,
     /// Shard id and count.
@@ -34,6 +36,7 @@ impl Slot {
         Arc::new(Self {
             id: identity.id,
             user_id: identity.user_id,
+            bot: identity.bot,
             intents: identity.intents,
             shard: identity.shard,
             machine: Mutex::new(session),

@@ -3,7 +3,7 @@
 
 mod guild;
 mod message;
-mod time;
+pub mod time;
 
 pub use guild::{
     GuildParts, channel, guild, invite, member, overwrite_list, own_guild, partial_guild, role, shared_guild,

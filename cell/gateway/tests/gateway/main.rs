@@ -5,6 +5,7 @@ mod fake;
 mod faults;
 mod hardening;
 mod moves;
+mod reading;
 mod real;
 mod rest;
 mod running;

@@ -8,6 +8,7 @@ use cell_proto::directory::Role;
 use cell_runtime::{CancellationToken, DirectoryConfig};
 use futures::StreamExt;
 use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::fake::client::{ALICE, Client, DEADLINE, limits, token};
 use crate::fake::{Fake, fleet_member};
@@ -32,6 +33,7 @@ fn config(folder: &std::path::Path) -> Config {
         public_url: format!("http://{address}:{http_port}"),
         token_keys_dir: keys,
         grace: Duration::from_secs(3),
+        linger: Duration::ZERO,
         limits: limits(),
     }
 }
@@ -69,6 +71,43 @@ async fn a_process_serves_from_its_snapshot_and_drains_when_told_to_stop() {
     while let Some(Ok(_)) = client.socket.next().await {}
     let ended = tokio::time::timeout(DEADLINE, running).await.expect("the gateway did not stop in time");
     assert!(ended.unwrap().is_ok());
+}
+
+#[tokio::test]
+async fn a_gateway_that_drains_still_takes_requests_until_the_entry_has_forgotten_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut config = Config { linger: Duration::from_secs(5), ..config(folder.path()) };
+    config.role.admin_port = free_port(config.role.address);
+    let mut view = cell_runtime::View::default();
+    view.set_member(fleet_member("a-gateway-9", Role::Gateway, "127.0.0.1:1"));
+    let state = config.role.directory.state_dir.clone().unwrap();
+    std::fs::write(state.join("directory.json"), serde_json::to_vec(&view.to_snapshot()).unwrap()).unwrap();
+    let (address, http, admin) = (config.role.address, config.http_port, config.role.admin_port);
+    let shutdown = CancellationToken::new();
+    let running = tokio::spawn(run(config, shutdown.clone()));
+    let status = async |port: u16, path: &str| {
+        let mut stream = tokio::net::TcpStream::connect((address, port)).await.ok()?;
+        let request = format!("GET {path} HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).await.ok()?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.ok()?;
+        answer.split(' ').nth(1)?.parse::<u16>().ok()
+    };
+    let until = async |wanted: Option<u16>| {
+        let reached = async {
+            while status(admin, "/readyz").await != wanted {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        tokio::time::timeout(DEADLINE, reached).await.expect("the gateway's readiness did not change");
+    };
+    until(Some(200)).await;
+    shutdown.cancel();
+    until(Some(503)).await;
+    assert_eq!(status(http, "/api/v10/gateway").await, Some(200), "refused before the entry could know");
+    let ended = tokio::time::timeout(DEADLINE, running).await.expect("the gateway did not stop in time");
+    assert!(ended.unwrap().is_ok());
+    assert_eq!(status(http, "/api/v10/gateway").await, None, "it serves after its end");
 }
 
 #[tokio::test]

@@ -110,7 +110,7 @@ impl DataClient {
         R: Future<Output = Result<T, Failure>>,
     {
         let (mut log, mut retry) = (log.to_owned(), Retry::default());
-        let (mut term, mut told) = (None, None::<String>);
+        let (mut term, mut told, mut doubted) = (None, None::<String>, false);
         loop {
             let failure = match self.client(&log, told.take().as_deref()) {
                 Ok((client, address)) => {
@@ -132,7 +132,14 @@ impl DataClient {
                     format!("failed to reach the data owner: {}", status.message()),
                 ),
             };
-            if !refusal.why().is_retryable() || matches!(refusal.why(), Reason::StalePolicy | Reason::StaleGuildTerm) {
+            doubted |= refusal.why() == Reason::UnknownOutcome;
+            let theirs = matches!(refusal.why(), Reason::StalePolicy | Reason::StaleGuildTerm);
+            // A volume that is full stays so for longer than anybody waits; it says nothing of what an earlier try did.
+            let full = refusal.why() == Reason::StoreFull;
+            if full && doubted {
+                return Err(Refusal { reason: Reason::UnknownOutcome.into(), ..refusal });
+            }
+            if full || theirs || !refusal.why().is_retryable() {
                 return Err(refusal);
             }
             term = refusal.route.as_ref().map(|route| route.term).or(Some(0));

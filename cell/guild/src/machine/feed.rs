@@ -221,7 +221,7 @@ impl GuildActor {
 /// The guild an entry belongs to; none for what belongs to users.
 pub(super) fn guild_of(entry: &Entry) -> Option<i64> {
     Some(match entry.change.as_ref()?.kind.as_ref()? {
-        Kind::UserCreated(_) | Kind::UserGuildAdded(_) | Kind::UserGuildRemoved(_) => 0,
+        Kind::UserCreated(_) | Kind::UserGuildAdded(_) | Kind::UserGuildRemoved(_) | Kind::ReadStatesAdvanced(_) => 0,
         Kind::GuildCreated(change) => change.guild.as_ref()?.id,
         Kind::GuildUpdated(change) => change.guild.as_ref()?.id,
         Kind::GuildDeleted(change) => change.guild_id,
@@ -236,6 +236,7 @@ pub(super) fn guild_of(entry: &Entry) -> Option<i64> {
         Kind::MessageCreated(change) => change.message.as_ref()?.guild_id,
         Kind::MessageEdited(change) => change.guild_id,
         Kind::MessageDeleted(change) => change.guild_id,
+        Kind::MessagesDeleted(change) => change.guild_id,
         Kind::GuildClaimed(change) => change.guild_id,
         Kind::Split(change) => change.guild_id,
         Kind::Merge(change) => change.guild_id,

@@ -285,5 +285,10 @@ fn join_of(change: Option<&Change>) -> Option<(i64, String)> {
 
 fn is_structural(entry: &Entry) -> bool {
     let kind = entry.change.as_ref().and_then(|change| change.kind.as_ref());
-    !matches!(kind, None | Some(Kind::MessageCreated(_) | Kind::MessageEdited(_) | Kind::MessageDeleted(_)))
+    !matches!(
+        kind,
+        None | Some(
+            Kind::MessageCreated(_) | Kind::MessageEdited(_) | Kind::MessageDeleted(_) | Kind::MessagesDeleted(_)
+        )
+    )
 }

@@ -93,9 +93,10 @@ impl GuildView {
             Kind::UserCreated(_)
             | Kind::UserGuildAdded(_)
             | Kind::UserGuildRemoved(_)
+            | Kind::ReadStatesAdvanced(_)
             | Kind::Split(_)
             | Kind::Merge(_) => {}
-            Kind::MessageCreated(_) | Kind::MessageEdited(_) | Kind::MessageDeleted(_) => {}
+            Kind::MessageCreated(_) | Kind::MessageEdited(_) | Kind::MessageDeleted(_) | Kind::MessagesDeleted(_) => {}
         }
         None
     }

@@ -4,6 +4,7 @@
 use std::collections::{HashMap, VecDeque};
 
 use super::classify::{Class, classify};
+use crate::ranges::Digest;
 use crate::row::Row;
 
 /// Unmatched rows of one partition remembered on a side.
@@ -29,6 +30,7 @@ struct Read {
 pub(super) struct Side {
     rows: VecDeque<Read>,
     pending: HashMap<u128, Read>,
+    digest: Digest,
     ended: bool,
 }
 
@@ -46,6 +48,13 @@ impl Side {
     /// There are no more.
     pub fn end(&mut self) {
         self.ended = true;
+    }
+
+    /// The next row, if it has this token.
+    fn take(&mut self, token: i64) -> Option<Read> {
+        let read = self.rows.pop_front_if(|read| read.row.token == token)?;
+        self.digest.push(read.row.hash());
+        Some(read)
     }
 
     fn token(&self) -> Option<i64> {
@@ -77,6 +86,11 @@ impl Join {
         [self.source.token(), self.target.token()].into_iter().flatten().min()
     }
 
+    /// Of the rows compared so far, in the order they came in.
+    pub fn digests(&self) -> (Digest, Digest) {
+        (self.source.digest, self.target.digest)
+    }
+
     /// Compares as far as both sides have rows; answers how many rows of the source were compared.
     ///
     /// # Errors
@@ -90,8 +104,8 @@ impl Join {
                 self.flush(candidates);
             }
             self.pending_token = Some(token);
-            let left = self.source.rows.pop_front_if(|read| read.row.token == token);
-            let right = self.target.rows.pop_front_if(|read| read.row.token == token);
+            let left = self.source.take(token);
+            let right = self.target.take(token);
             compared += u64::from(left.is_some());
             match (left, right) {
                 (Some(left), Some(right)) if same_key(&left.row, &right.row) => judge(&left, &right, candidates),

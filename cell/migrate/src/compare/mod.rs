@@ -38,6 +38,8 @@ pub struct Comparison {
 
 struct Reader<'a> {
     source: &'a dyn Source,
+    /// What it reads is counted.
+    counts: bool,
     cursor: Option<Cursor>,
 }
 
@@ -51,6 +53,9 @@ impl Reader<'_> {
             };
             let page = self.source.scan(job.tokens, cursor, u32::MAX).await?;
             job.read(page.took);
+            if self.counts {
+                job.count(|counts| counts.read += page.read);
+            }
             let read_s = page.read_at.duration_since(begin).as_secs();
             self.cursor = page.next;
             side.push(page.rows, read_s, page.took.as_secs() + 1);
@@ -67,8 +72,8 @@ pub async fn compare(pair: &Pair, job: &Job, how: Comparison) -> Result<(), Work
     let begin = tokio::time::Instant::now();
     let mut join = Join::default();
     let target: &dyn Source = &*pair.target;
-    let mut source = Reader { source: &*pair.source, cursor: Some(Cursor::default()) };
-    let mut target = Reader { source: target, cursor: Some(Cursor::default()) };
+    let mut source = Reader { source: &*pair.source, counts: true, cursor: Some(Cursor::default()) };
+    let mut target = Reader { source: target, counts: false, cursor: Some(Cursor::default()) };
     let mut candidates: Vec<Candidate> = Vec::new();
     let mut seen = job.tokens.first;
     loop {
@@ -76,7 +81,7 @@ pub async fn compare(pair: &Pair, job: &Job, how: Comparison) -> Result<(), Work
         let read = tokio::try_join!(source.fill(job, begin, left), target.fill(job, begin, right));
         match read {
             Ok(_) => {}
-            Err(StreamError::Refused(text)) => return Err(culprit(pair, job, seen, text).await),
+            Err(StreamError::Refused(text)) => return Err(culprit(&*pair.source, job, seen, text).await),
             Err(error) => return Err(error.into()),
         }
         let compared = join.step(&mut candidates).map_err(StreamError::Refused)?;
@@ -90,6 +95,8 @@ pub async fn compare(pair: &Pair, job: &Job, how: Comparison) -> Result<(), Work
             break;
         }
     }
+    let (source, target) = join.digests();
+    job.set_digests(source, target);
     recheck(pair, job, how, candidates).await
 }
 

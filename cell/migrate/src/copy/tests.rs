@@ -8,6 +8,7 @@ use parking_lot::Mutex;
 use super::*;
 use crate::ranges::{Grant, LaneName, Phase};
 use crate::row::Cell;
+use crate::stream::Wall;
 
 /// A table in memory whose faults are set by a test.
 #[derive(Default)]
@@ -17,6 +18,9 @@ struct Fake {
     age_s: u64,
     /// Scans that are answered before the connection is lost.
     scans: Option<AtomicUsize>,
+    /// Everything is behind a wall of tombstones, and a second scan is not answered before this one has rows.
+    wall: Option<Arc<Fake>>,
+    scanned: AtomicUsize,
     /// Writing this token is refused.
     refused: Option<i64>,
     /// So many writes are answered "unavailable" first.
@@ -47,6 +51,14 @@ impl Source for Fake {
         {
             return Err(StreamError::Unavailable("connection lost".to_owned()));
         }
+        if let Some(target) = self.wall.as_ref().filter(|_| self.scanned.fetch_add(1, Ordering::SeqCst) == 1) {
+            let written = async {
+                while target.rows.lock().is_empty() {
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                }
+            };
+            tokio::time::timeout(Duration::from_secs(20), written).await.expect("the page waits for the search");
+        }
         let page = PAGE.min(usize::try_from(at_most).unwrap());
         let skip: usize = std::str::from_utf8(&cursor.mark).unwrap().parse().unwrap_or(0);
         let rows: Vec<Row> =
@@ -54,7 +66,9 @@ impl Source for Fake {
         let mark = Bytes::from((skip + rows.len()).to_string());
         let next = (rows.len() == page).then_some(Cursor { mark, partition: None });
         let read_at = Instant::now() - Duration::from_secs(self.age_s);
-        Ok(Page { rows, next, read_at, took: Duration::ZERO, tombstones: None })
+        let read = rows.len() as u64;
+        let tombstones = self.wall.as_ref().map(|_| Wall { warning: "a wall".to_owned(), partition: None });
+        Ok(Page { rows, next, read, read_at, took: Duration::ZERO, tombstones })
     }
 
     async fn read(&self, key: &Row) -> Result<Option<Row>, StreamError> {
@@ -163,6 +177,17 @@ async fn what_was_read_more_than_a_minute_ago_is_not_written() {
     assert!(job.counts().reread > 0 && job.done_until().is_none());
     let (copied, _, _, target) = carry(Fake { age_s: 50, ..full() }, Fake::default()).await;
     assert_eq!((copied, target.rows.lock().len()), (Ok(()), 150));
+}
+
+#[tokio::test]
+async fn a_page_is_written_before_a_wall_in_it_is_looked_for() {
+    let target = Arc::new(Fake::default());
+    let (source, job) = (Arc::new(Fake { wall: Some(target.clone()), ..full() }), job());
+    let pair = Pair { source: source.clone(), target: target.clone() };
+    assert_eq!(copy(&pair, &job).await, Ok(()));
+    assert_eq!(*source.rows.lock(), *target.rows.lock());
+    assert!(source.scanned.load(Ordering::SeqCst) > 22, "the walls were looked for");
+    assert!(job.findings().iter().any(|finding| finding.partition == "(0)"), "{:?}", job.findings());
 }
 
 #[tokio::test]

@@ -1,9 +1,10 @@
 //! Who works on what: leases with deadlines, what a report makes of them, and the bisection of what is slow or fails down to the
 //! partition.
 
+use super::digest::Digest;
 use super::interval::Tokens;
-use super::machine::{Failed, Lease, MAX_FINDINGS, Machine, Piece};
-use super::record::{Counts, Finding, FindingKind, Phase, Record, SavedLease};
+use super::machine::{Lane, Lease, Machine, Piece};
+use super::record::{Counts, Finding, Phase, Record, SavedLease};
 use super::throttle::Sample;
 use super::{LaneName, Receipt};
 
@@ -62,6 +63,8 @@ pub struct Progress {
     pub findings: Vec<Finding>,
     /// Latencies since the last report.
     pub sample: Sample,
+    /// What source and target hold in it, when it was compared to its end.
+    pub digests: Option<(Digest, Digest)>,
 }
 
 /// The answer to a report.
@@ -76,11 +79,14 @@ pub struct Verdict {
 }
 
 const BACKOFF_MS: i64 = 1_000;
+/// What a lease of several small pieces may take, by what they took so far, and how much of the queue is left for everybody's next turns.
+const MOMENT_MS: u128 = 500;
+const SHARE: usize = 4;
 /// With so many given up it is not one partition that fails: what fails then is passed over whole, not cut down further.
 const MOST_CUT_DOWN: usize = 100;
 /// What was given up is tried again after this long, when nothing else is left to do.
 const TRIED_AGAIN_MS: i64 = 60_000;
-const WORKER_GONE_MS: i64 = 15_000;
+pub(super) const WORKER_GONE_MS: i64 = 15_000;
 
 impl Machine {
     /// A range for a worker; none when nothing is ready.
@@ -98,9 +104,11 @@ impl Machine {
             .iter()
             .enumerate()
             .find_map(|(lane, state)| state.queue.iter().position(ready).map(|position| (lane, position)));
-        let Some((lane, piece)) = found.and_then(|(lane, at)| Some((lane, self.lanes[lane].queue.remove(at)?))) else {
+        let taken = found.and_then(|(lane, at)| Some((lane, at, self.lanes[lane].queue.remove(at)?)));
+        let Some((lane, found_at, piece)) = taken else {
             return (None, records);
         };
+        let piece = self.with_neighbours(lane, piece, found_at);
         self.last_lease += 1;
         let lease = self.last_lease;
         let name = self.lanes[lane].name.clone();
@@ -132,6 +140,32 @@ impl Machine {
         (Some(grant), records)
     }
 
+    /// Where pieces take next to no time, several are given at once: as many as keep a worker busy for a moment, and never so many that
+    /// the others would have nothing to do.
+    fn with_neighbours(&mut self, lane: usize, mut piece: Piece, at: usize) -> Piece {
+        let workers = self.workers.len().max(1);
+        let Lane { queue, took, .. } = &mut self.lanes[lane];
+        let most = queue.len() / (workers * SHARE);
+        if piece.attempts > 0 || took.ranges < 2 {
+            return piece;
+        }
+        // The width that is done in a moment, by what was done so far.
+        let moment = took.width / u128::try_from(took.all_ms.max(1)).unwrap_or(1) * MOMENT_MS;
+        for _ in 0..most {
+            let follows = |next: &Piece| {
+                let whole = Tokens { first: piece.tokens.first, last: next.tokens.last };
+                let touches = piece.tokens.last.checked_add(1) == Some(next.tokens.first);
+                touches && next.attempts == 0 && next.not_before_ms == piece.not_before_ms && whole.width() <= moment
+            };
+            match queue.get(at) {
+                Some(next) if follows(next) => piece.tokens.last = next.tokens.last,
+                _ => break,
+            }
+            queue.remove(at);
+        }
+        piece
+    }
+
     /// Queues what was given up, once nothing else is left: its cause may have gone. What is done stays done.
     fn try_again(&mut self, now_ms: i64) {
         if !self.has_ended() {
@@ -144,7 +178,7 @@ impl Machine {
         }
     }
 
-    fn rate_of_a_lease(&self) -> u32 {
+    pub(super) fn rate_of_a_lease(&self) -> u32 {
         let bound = self.throttle.bound(self.rate);
         let leases = u32::try_from(self.leases.len()).unwrap_or(u32::MAX).max(1);
         if bound == 0 { 0 } else { (bound / leases).max(1) }
@@ -212,26 +246,6 @@ impl Machine {
         records.push(Record::Shrunk { lease: progress.lease, tokens: lease.tokens });
     }
 
-    fn name_if_slow(&mut self, lease: &mut Lease, now_ms: i64, records: &mut Vec<Record>) {
-        let seconds = (now_ms - lease.since_ms) / 1000;
-        if lease.named_slow || now_ms - lease.since_ms <= self.settings.slow_ms {
-            return;
-        }
-        lease.named_slow = true;
-        let finding = Finding {
-            table: self.lanes[lease.lane].name.table.clone(),
-            first_token: lease.tokens.first,
-            last_token: lease.tokens.last,
-            partition: String::new(),
-            kind: FindingKind::Slow,
-            message: format!(
-                "at work for {seconds} s after {} rows; look for large partitions and tombstones in it",
-                lease.counted.rows
-            ),
-        };
-        self.found(finding, records);
-    }
-
     /// Others have nothing to do while this one is slow: the second half of what is left is for them.
     fn split_if_slow(&mut self, id: u64, lease: &mut Lease, now_ms: i64, records: &mut Vec<Record>) -> Option<i64> {
         // A comparison that is cut in two would count the mismatches of its second half twice.
@@ -251,6 +265,12 @@ impl Machine {
         records.push(Record::Over { lease: progress.lease });
         let Some((kind, failure)) = progress.failure else {
             self.throttle.observe_available();
+            self.name_if_slower(&lease, now_ms, records);
+            if let Some((source, target)) = progress.digests.filter(|_| self.phase == Phase::Verify) {
+                self.lanes[lease.lane].digests.insert(lease.tokens.first, (lease.tokens.last, source, target));
+                let lane = self.lanes[lease.lane].name.clone();
+                records.push(Record::Compared { lane, tokens: lease.tokens, source, target });
+            }
             self.lanes[lease.lane].done.insert(lease.tokens);
             records.push(Record::Done { lane: self.lanes[lease.lane].name.clone(), tokens: lease.tokens });
             records.push(self.count(Counts { ranges: 1, ..Counts::default() }));
@@ -291,37 +311,6 @@ impl Machine {
         }
     }
 
-    fn give_up(&mut self, lease: &Lease, (attempts, failure): (u32, String), now_ms: i64, records: &mut Vec<Record>) {
-        let tokens = lease.tokens;
-        let finding = Finding {
-            table: self.lanes[lease.lane].name.table.clone(),
-            first_token: tokens.first,
-            last_token: tokens.last,
-            partition: progress_partition(&failure),
-            kind: FindingKind::Failing,
-            message: failure.clone(),
-        };
-        self.found(finding, records);
-        self.lanes[lease.lane].failed.push(Failed { tokens, attempts, at_ms: now_ms, failure });
-    }
-
-    fn found(&mut self, finding: Finding, records: &mut Vec<Record>) {
-        let same = |other: &Finding| {
-            other.kind == finding.kind
-                && other.table == finding.table
-                && (other.first_token, other.last_token) == (finding.first_token, finding.last_token)
-        };
-        if self.findings.iter().any(same) {
-            return;
-        }
-        if self.findings.len() >= MAX_FINDINGS {
-            self.findings_dropped += 1;
-            return;
-        }
-        self.findings.push(finding.clone());
-        records.push(Record::Found(finding));
-    }
-
     fn conclude(&mut self, now_ms: i64, records: &mut Vec<Record>) {
         if self.phase != Phase::Verify || !self.is_complete() || self.receipt.is_some() {
             return;
@@ -338,14 +327,9 @@ impl Machine {
             mismatches: self.counts.mismatches.clone(),
             repaired: self.counts.repaired,
             clean: super::summary::is_clean(&self.counts),
+            tables: self.lanes.iter().filter_map(Lane::digest).collect(),
         };
         self.receipt = Some(receipt.clone());
         records.push(Record::Receipt(receipt));
     }
-}
-
-/// A failure begins with the partition in brackets where the worker knows it.
-fn progress_partition(failure: &str) -> String {
-    let named = failure.strip_prefix("partition ").and_then(|rest| rest.split_once(": "));
-    named.map(|(partition, _)| partition.to_owned()).unwrap_or_default()
 }

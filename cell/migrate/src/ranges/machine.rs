@@ -3,9 +3,10 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use super::digest::Digest;
 use super::interval::{IntervalSet, Tokens};
 use super::record::{Counts, Finding, Phase, Record, Saved};
-use super::summary::Receipt;
+use super::summary::{Receipt, TableDigest};
 use super::throttle::Throttle;
 
 /// A table, or one unit's part of a table.
@@ -63,11 +64,35 @@ pub(super) struct Lane {
     pub done: IntervalSet,
     pub queue: VecDeque<Piece>,
     pub failed: Vec<Failed>,
+    /// What was compared, by its first token: its last one, and what source and target hold.
+    pub digests: BTreeMap<i64, (i64, Digest, Digest)>,
+    pub took: Took,
 }
 
 impl Lane {
     fn new(name: LaneName, pieces: u64) -> Self {
-        Self { name, pieces: pieces.max(1), done: IntervalSet::default(), queue: VecDeque::new(), failed: Vec::new() }
+        let pieces = pieces.max(1);
+        let (done, queue, failed) = (IntervalSet::default(), VecDeque::new(), Vec::new());
+        Self { name, pieces, done, queue, failed, digests: BTreeMap::new(), took: Took::default() }
+    }
+
+    /// All of it in the order of tokens; none unless every token is in it once.
+    pub fn digest(&self) -> Option<TableDigest> {
+        let (mut source, mut target, mut next) = (Digest::default(), Digest::default(), Some(i64::MIN));
+        for (first, (last, ours, theirs)) in &self.digests {
+            if next != Some(*first) {
+                return None;
+            }
+            (source, target, next) = (source.then(*ours), target.then(*theirs), last.checked_add(1));
+        }
+        let whole = next.is_none();
+        whole.then(|| TableDigest {
+            table: self.name.table.clone(),
+            unit: self.name.unit.clone(),
+            rows: source.rows,
+            source: source.text(),
+            target: target.text(),
+        })
     }
 
     /// Queues everything that is not done.
@@ -83,6 +108,15 @@ impl Lane {
             }));
         }
     }
+}
+
+/// How long ranges of a lane took in this phase, as far as this process saw them end.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Took {
+    pub ranges: u32,
+    pub all_ms: i64,
+    pub width: u128,
+    pub named: u32,
 }
 
 #[derive(Clone, Debug)]
@@ -187,6 +221,10 @@ impl Machine {
             let index = machine.lane_index(&name);
             machine.lanes[index].done = done;
         }
+        for (name, digests) in saved.digests {
+            let index = machine.lane_index(&name);
+            machine.lanes[index].digests = digests;
+        }
         let mut records = Vec::new();
         let mut redone = 0;
         for lease in saved.leases {
@@ -255,6 +293,7 @@ impl Machine {
         self.leases.clear();
         let partly = !again.is_empty() && phase == Phase::Backfill && self.phase != Phase::Idle;
         for lane in &mut self.lanes {
+            (lane.took, lane.digests) = (Took::default(), BTreeMap::new());
             if !partly {
                 lane.done = IntervalSet::default();
             } else if self.phase != Phase::Backfill {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::digest::Digest;
 use super::interval::{IntervalSet, Tokens};
 use super::machine::LaneName;
 use super::summary::Receipt;
@@ -103,6 +104,9 @@ pub struct Finding {
 pub struct Counts {
     /// Rows copied or compared.
     pub rows: u64,
+    /// Rows of the source that were read, those of other units included.
+    #[serde(default)]
+    pub read: u64,
     /// Ranges that ended well.
     pub ranges: u64,
     /// Ranges that were in flight when a worker or the coordinator ended, and were done again.
@@ -121,6 +125,7 @@ impl Counts {
     /// Adds another.
     pub fn add(&mut self, other: &Self) {
         self.rows += other.rows;
+        self.read += other.read;
         self.ranges += other.ranges;
         self.redone += other.redone;
         self.repaired += other.repaired;
@@ -143,6 +148,7 @@ impl Counts {
             .collect();
         Self {
             rows: self.rows.saturating_sub(earlier.rows),
+            read: self.read.saturating_sub(earlier.read),
             ranges: self.ranges.saturating_sub(earlier.ranges),
             redone: self.redone.saturating_sub(earlier.redone),
             repaired: self.repaired.saturating_sub(earlier.repaired),
@@ -194,6 +200,17 @@ pub enum Record {
         /// Tokens.
         tokens: Tokens,
     },
+    /// These tokens were compared, and held this on either side.
+    Compared {
+        /// Lane.
+        lane: LaneName,
+        /// Tokens.
+        tokens: Tokens,
+        /// Of the source's rows.
+        source: Digest,
+        /// Of the target's.
+        target: Digest,
+    },
     /// The lease is over, whichever way.
     Over {
         /// Lease.
@@ -239,6 +256,8 @@ pub struct Saved {
     pub target: String,
     /// Tokens done in this phase and round.
     pub done: BTreeMap<LaneName, IntervalSet>,
+    /// What was compared in this phase and round, by its first token: its last one, and what source and target hold.
+    pub digests: BTreeMap<LaneName, BTreeMap<i64, (i64, Digest, Digest)>>,
     /// Leases that were out.
     pub leases: Vec<SavedLease>,
     /// Highest lease id ever given.
@@ -259,6 +278,7 @@ impl Saved {
                 (self.phase, self.round, self.began_ms) = (phase, round, at_ms);
                 self.counts = Counts::default();
                 self.done.clear();
+                self.digests.clear();
                 self.findings.clear();
             }
             Record::Set { rows_per_second, paused, source, target } => {
@@ -276,6 +296,9 @@ impl Saved {
                 self.leases.iter_mut().filter(|saved| saved.lease == lease).for_each(|saved| saved.tokens = tokens);
             }
             Record::Done { lane, tokens } => self.done.entry(lane).or_default().insert(tokens),
+            Record::Compared { lane, tokens, source, target } => {
+                self.digests.entry(lane).or_default().insert(tokens.first, (tokens.last, source, target));
+            }
             Record::Over { lease } => self.leases.retain(|saved| saved.lease != lease),
             Record::Counted(counts) => self.counts.add(&counts),
             Record::Found(finding) => self.findings.push(finding),

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::interval::Tokens;
+use super::lease::WORKER_GONE_MS;
 use super::machine::{LaneName, Machine};
 use super::record::{Counts, Finding, Phase};
 
@@ -34,13 +35,37 @@ pub struct Receipt {
     pub repaired: u64,
     /// Every range was compared, and no row is missing, extra, differing or hidden.
     pub clean: bool,
+    /// What either side held, table by table: the same text for the same rows in the same order, however they were cut into ranges.
+    #[serde(default)]
+    pub tables: Vec<TableDigest>,
+}
+
+/// What was compared of a table.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct TableDigest {
+    /// Table.
+    pub table: String,
+    /// Unit; empty for all of the run.
+    pub unit: String,
+    /// Rows of the source.
+    pub rows: u64,
+    /// Of the source's rows in order: keys, values, write times, and whether they expire.
+    pub source: String,
+    /// Of the target's. Another one beside a clean receipt: rows were written or expired meanwhile.
+    pub target: String,
 }
 
 /// Classes that only say that something was going on; the rows were equal in the end, or will be.
 const HARMLESS: [&str; 2] = ["write-race", "ttl-skew"];
 
+/// Whether a receipt with this class is still clean.
+pub fn is_harmless(class: &str) -> bool {
+    HARMLESS.contains(&class)
+}
+
 pub(super) fn is_clean(counts: &Counts) -> bool {
-    counts.mismatches.iter().all(|(class, count)| *count == 0 || HARMLESS.contains(&class.as_str()))
+    counts.mismatches.iter().all(|(class, count)| *count == 0 || is_harmless(class))
 }
 
 /// A range, for reports.
@@ -168,7 +193,7 @@ impl Machine {
             findings_dropped: self.findings_dropped,
             complete,
             ended: self.has_ended(),
-            workers: count(self.workers.len()),
+            workers: count(self.workers.values().filter(|seen| **seen >= now_ms - WORKER_GONE_MS).count()),
             paused: self.paused,
             unavailable_since_ms: self.throttle.unavailable_since().unwrap_or(0),
         }

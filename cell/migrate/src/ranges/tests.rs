@@ -379,3 +379,95 @@ proptest! {
         simulate(seed);
     }
 }
+
+#[test]
+fn pieces_that_take_no_time_are_given_several_at_once_and_slow_ones_one_by_one() {
+    for (each_ms, together) in [(1, true), (5_000, false)] {
+        let mut run = Run::new(&[("t", 256)]);
+        run.begin(Phase::Backfill, 1);
+        let (mut now, mut leases) = (0, 0);
+        while let Some(grant) = run.lease("w", now) {
+            now += each_ms;
+            leases += 1;
+            let end = Progress { lease: grant.lease, worker: "w".into(), ended: true, ..Progress::default() };
+            let (_, records) = run.machine.report(end, now);
+            run.keep(records);
+        }
+        assert!(run.machine.is_complete());
+        assert_eq!(leases < 64, together, "{leases} leases of pieces that take {each_ms} ms");
+        assert!(together || leases == 256);
+    }
+}
+
+#[test]
+fn a_receipt_holds_the_digest_of_all_rows_in_order_also_when_it_was_made_by_two_coordinators() {
+    let whole = |crash: bool| {
+        let mut run = Run::new(&[("t", 8)]);
+        run.begin(Phase::Verify, 1);
+        let mut grants = Vec::new();
+        while let Some(grant) = run.lease("w", 0) {
+            grants.push(grant);
+        }
+        // They end in another order than they were given in.
+        grants.sort_by_key(|grant| grant.lease % 3);
+        for (index, grant) in grants.into_iter().enumerate() {
+            let mut digest = Digest::default();
+            (0..3).for_each(|row| digest.push((grant.tokens.first.unsigned_abs() / 7 + row).into()));
+            let end = Progress {
+                lease: grant.lease,
+                worker: "w".into(),
+                ended: true,
+                digests: Some((digest, Digest::default())),
+                ..Progress::default()
+            };
+            let (_, records) = run.machine.report(end, 1);
+            run.keep(records);
+            if crash && index == 4 {
+                let saved = Saved { leases: vec![], ..run.saved.clone() };
+                let before = std::mem::take(&mut run.machine.leases);
+                run.machine = Machine::restore(Settings::standard("r"), run.lanes.clone(), saved).0;
+                run.machine.lanes.iter_mut().for_each(|lane| lane.queue.clear());
+                run.machine.leases = before;
+            }
+        }
+        run.state().receipt.unwrap().tables
+    };
+    let tables = whole(false);
+    assert_eq!((tables.len(), tables[0].rows), (1, 24));
+    assert_ne!(tables[0].source, tables[0].target);
+    assert_eq!(whole(true), tables);
+}
+
+#[test]
+fn workers_that_are_gone_are_not_counted() {
+    let mut run = Run::new(&[("t", 4)]);
+    run.begin(Phase::Backfill, 1);
+    run.lease("a", 0);
+    assert_eq!((run.machine.state(1_000).workers, run.machine.state(60_000).workers), (1, 0));
+}
+
+#[test]
+fn a_range_that_takes_much_longer_than_the_others_is_named_unless_it_is_held_back() {
+    for (rate, named) in [(0, 1), (10, 0)] {
+        let mut run = Run::new(&[("t", 20)]);
+        run.begin(Phase::Backfill, 1);
+        let control = Control { rows_per_second: rate, ..Control::default() };
+        let records = run.machine.control(control, 0).unwrap();
+        run.keep(records);
+        let mut now = 0;
+        for number in 0..20 {
+            let Some(grant) = run.lease("w", now) else { break };
+            let took = if number == 12 { 20_000 } else { 1_000 };
+            now += took / 2;
+            let mut progress = Progress { lease: grant.lease, worker: "w".into(), ..Progress::default() };
+            progress.counts.rows = u64::try_from(took).unwrap() / 100;
+            run.machine.report(progress.clone(), now);
+            now += took / 2;
+            progress.ended = true;
+            let (_, records) = run.machine.report(progress, now);
+            run.keep(records);
+        }
+        let slow: Vec<_> = run.saved.findings.iter().filter(|finding| finding.kind == FindingKind::Slow).collect();
+        assert_eq!(slow.len(), named, "{slow:?}");
+    }
+}

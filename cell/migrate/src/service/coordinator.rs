@@ -24,9 +24,12 @@ use super::{Place, ServiceError, wire};
 use crate::desk::{Desk, DeskError, Leases};
 use crate::ledger::Ledger;
 use crate::ranges::{Control, LaneName, Settings};
+use crate::stream::unit::is_enumerated;
 
 /// Ranges each table is cut into.
 const PIECES: u64 = 256;
+/// And those whose partitions are named by the units: so many are newest first side by side.
+const UNIT_PIECES: u64 = 16;
 /// What a worker waits when there is nothing to do.
 const ASK_AGAIN_MS: u32 = 500;
 
@@ -67,7 +70,10 @@ pub fn open_desk(config: &CoordinatorConfig) -> Result<Desk, ServiceError> {
         config.place.run_id.chars().filter(|letter| letter.is_ascii_alphanumeric() || *letter == '-').collect();
     let ledger =
         Ledger::open(&config.state_dir.join(format!("migration-{name}.sqlite")), &identity).map_err(DeskError::from)?;
-    let lane = |name: &str| (LaneName { table: name.to_owned(), unit: String::new() }, PIECES);
+    let lane = |name: &str| {
+        let pieces = if is_enumerated(name, config.units.len()) { UNIT_PIECES } else { PIECES };
+        (LaneName { table: name.to_owned(), unit: String::new() }, pieces)
+    };
     let lanes = Schema::platform().tables().map(|table| lane(&table.name)).collect();
     Ok(Desk::open(ledger, Settings::standard(&config.place.run_id), lanes)?)
 }

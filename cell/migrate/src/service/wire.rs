@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use cell_proto::v1;
 
 use crate::ranges::{
-    Control, Counts, FailureKind, Finding, FindingKind, Grant, LaneName, Phase, Progress, Receipt, Sample, State,
-    Tokens, Verdict,
+    Control, Counts, Digest, FailureKind, Finding, FindingKind, Grant, LaneName, Phase, Progress, Receipt, Sample,
+    State, TableDigest, Tokens, Verdict,
 };
 
 pub(super) fn phase_to_wire(phase: Phase) -> v1::MigratePhase {
@@ -51,6 +51,19 @@ fn finding(finding: Finding) -> v1::RangeFinding {
     }
 }
 
+fn table_digest(found: TableDigest) -> v1::TableDigest {
+    let TableDigest { table, unit, rows, source, target } = found;
+    v1::TableDigest { table, unit, rows, source, target }
+}
+
+fn digest_to_wire(digest: Digest) -> v1::RangeDigest {
+    v1::RangeDigest { rows: digest.rows, first_sum: digest.sums[0], second_sum: digest.sums[1] }
+}
+
+fn digest(wire: v1::RangeDigest) -> Digest {
+    Digest { rows: wire.rows, sums: [wire.first_sum, wire.second_sum] }
+}
+
 fn receipt(receipt: Receipt) -> v1::Receipt {
     v1::Receipt {
         run_id: receipt.run_id,
@@ -64,6 +77,7 @@ fn receipt(receipt: Receipt) -> v1::Receipt {
         mismatches: receipt.mismatches.into_iter().collect(),
         repaired: receipt.repaired,
         clean: receipt.clean,
+        tables: receipt.tables.into_iter().map(table_digest).collect(),
     }
 }
 
@@ -89,6 +103,7 @@ pub(super) fn state(state: State) -> v1::MigrateState {
         refusal: None,
         workers: state.workers,
         paused: state.paused,
+        rows_read: state.counts.read,
     }
 }
 
@@ -149,6 +164,9 @@ pub(super) fn progress_to_wire(progress: Progress, run_id: &str) -> v1::RangeRep
         failing_token: progress.failing_token,
         without_cells: progress.counts.without_cells,
         reread: progress.counts.reread,
+        rows_read: progress.counts.read,
+        source_digest: progress.digests.map(|(source, _)| digest_to_wire(source)),
+        target_digest: progress.digests.map(|(_, target)| digest_to_wire(target)),
     }
 }
 
@@ -183,6 +201,7 @@ pub(super) fn progress_of_wire(report: v1::RangeReport) -> Progress {
         failing_token: report.failing_token,
         counts: Counts {
             rows: report.rows,
+            read: report.rows_read,
             repaired: report.repaired,
             without_cells: report.without_cells,
             reread: report.reread,
@@ -191,6 +210,7 @@ pub(super) fn progress_of_wire(report: v1::RangeReport) -> Progress {
         },
         findings: findings.collect(),
         sample: Sample { read_us: report.read_us, write_us: report.write_us },
+        digests: report.source_digest.zip(report.target_digest).map(|(ours, theirs)| (digest(ours), digest(theirs))),
     }
 }
 

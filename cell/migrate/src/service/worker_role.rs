@@ -14,9 +14,10 @@ use tokio::task::JoinSet;
 
 use super::{Place, RemoteDesk, ServiceError};
 use crate::copy::Pair;
-use crate::ranges::Grant;
+use crate::ranges::{Grant, Phase};
 use crate::stream::StreamError;
 use crate::stream::store::StoreTable;
+use crate::stream::unit::{Order, Plan, UnitTable, is_enumerated};
 use crate::worker::{Tables, Worker};
 
 /// Finds the store of a StorageCell.
@@ -42,9 +43,20 @@ impl Tables for StoreTables {
     async fn pair(&self, grant: &Grant) -> Result<Pair, StreamError> {
         let store = |name: &str| (self.stores)(name).map_err(|error| StreamError::Unavailable(error.to_string()));
         let buckets = buckets(&grant.lane.unit)?;
-        Ok(Pair {
-            source: Arc::new(StoreTable::new(store(&grant.source)?, &grant.lane.table, buckets.clone())?),
-            target: Arc::new(StoreTable::new(store(&grant.target)?, &grant.lane.table, buckets)?),
+        let (table, stores) = (&grant.lane.table, [store(&grant.source)?, store(&grant.target)?]);
+        let [source, target] = stores.clone().map(|store| StoreTable::new(store, table, buckets.clone()));
+        let (source, target) = (source?, target?);
+        let Some(buckets) = buckets.filter(|buckets| is_enumerated(table, buckets.len())) else {
+            return Ok(Pair { source: Arc::new(source), target: Arc::new(target) });
+        };
+        let order = if grant.phase == Phase::Backfill { Order::NewestFirst } else { Order::ByToken };
+        // What only the target knows would be extra: a comparison must see it.
+        Ok(match Plan::of(&stores, table, &buckets, grant.tokens, order).await?.map(Arc::new) {
+            None => Pair { source: Arc::new(source), target: Arc::new(target) },
+            Some(plan) => Pair {
+                source: Arc::new(UnitTable::new(source, plan.clone())),
+                target: Arc::new(UnitTable::new(target, plan)),
+            },
         })
     }
 }

@@ -1,8 +1,9 @@
 //! One table on one side, as a stream of rows by token. What a side can be: a CQL table of people's own (`cql`), or a table of the platform
-//! behind the `Store` trait (`store`). Neither decides what is copied.
+//! behind the `Store` trait (`store`), all of it or some units' partitions (`unit`). None of them decides what is copied.
 
 pub mod cql;
 pub mod store;
+pub mod unit;
 
 use std::time::Duration;
 
@@ -50,12 +51,23 @@ pub struct Page {
     pub rows: Vec<Row>,
     /// Where to go on; none: the range was read to its end. Only that means the end.
     pub next: Option<Cursor>,
+    /// Rows that were read, those passed over included.
+    pub read: u64,
     /// When the reading began.
     pub read_at: Instant,
     /// How long it took.
     pub took: Duration,
-    /// The engine's warning about tombstones.
-    pub tombstones: Option<String>,
+    /// It went over many tombstones.
+    pub tombstones: Option<Wall>,
+}
+
+/// Many tombstones on the way.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Wall {
+    /// The engine's words.
+    pub warning: String,
+    /// The partition they are in, by token and for people, where it is known.
+    pub partition: Option<(i64, String)>,
 }
 
 /// What is read.
@@ -69,6 +81,11 @@ pub trait Source: Send + Sync + 'static {
 
     /// Tokens of the first partitions of a range, at most `limit`; what costs little to say, so none may be said.
     async fn partitions(&self, tokens: Tokens, limit: i32) -> Result<Vec<i64>, StreamError>;
+
+    /// Whether rows come by token, so that how far it is can be said by one.
+    fn is_by_token(&self) -> bool {
+        true
+    }
 
     /// The partition key for people.
     fn partition_text(&self, row: &Row) -> String;

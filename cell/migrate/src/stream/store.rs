@@ -12,11 +12,11 @@ use cell_store::schema::Schema;
 use cell_store::{Store, StoreError};
 use tokio::time::Instant;
 
-use super::{Cursor, Page, Source, StreamError, Target};
+use super::{Cursor, Page, Source, StreamError, Target, Wall};
 use crate::ranges::Tokens;
 use crate::row::{Cell, Row};
 
-const PAGE_ROWS: i32 = 1_000;
+pub(super) const PAGE_ROWS: i32 = 1_000;
 /// Pages passed over in one scan before it answers, so that a lease is renewed on the way.
 const PAGES_AT_ONCE: usize = 16;
 
@@ -71,6 +71,34 @@ impl StoreTable {
         })
     }
 
+    /// Rows of one partition before a key, from the last one on, and whether there are more.
+    pub(super) async fn partition(
+        &self,
+        token: i64,
+        key: &[u8],
+        end: Vec<u8>,
+        limit: i32,
+    ) -> Result<Part, StreamError> {
+        let request = ReadRowsRequest {
+            table: self.table.clone(),
+            partition: key.to_vec(),
+            end,
+            limit,
+            reverse: true,
+            ..ReadRowsRequest::default()
+        };
+        let reply = self.store.read_rows(request).await.map_err(failed)?;
+        let wall = (!reply.warning.is_empty())
+            .then(|| Wall { warning: reply.warning, partition: Some((token, self.key_text(key))) });
+        let rows = reply.rows.into_iter().map(|row| self.row(token, key.to_vec(), row));
+        Ok(Part { rows: rows.collect::<Result<_, _>>()?, more: reply.more, wall })
+    }
+
+    pub(super) fn key_text(&self, key: &[u8]) -> String {
+        let values = Schema::platform().get(&self.table).and_then(|table| table.partition_values(key).ok());
+        values.map_or_else(|| "?".to_owned(), |values| format!("{values:?}"))
+    }
+
     fn mutation(&self, row: &Row) -> RowMutation {
         let key = |parts: &[Bytes]| parts.first().map(|bytes| bytes.to_vec()).unwrap_or_default();
         RowMutation {
@@ -82,6 +110,13 @@ impl StoreTable {
     }
 }
 
+/// What was read of one partition.
+pub(super) struct Part {
+    pub(super) rows: Vec<Row>,
+    pub(super) more: bool,
+    pub(super) wall: Option<Wall>,
+}
+
 /// The bucket a partition of a table belongs to: its first id's, or the partition itself. None for what has no such id.
 pub fn bucket_of_partition(table: &str, partition: &[u8]) -> Option<u16> {
     if table == "channel_guild" {
@@ -90,7 +125,7 @@ pub fn bucket_of_partition(table: &str, partition: &[u8]) -> Option<u16> {
     partition.first_chunk::<8>().map(|bytes| bucket_of(i64::from_be_bytes(*bytes)))
 }
 
-fn failed(error: StoreError) -> StreamError {
+pub(super) fn failed(error: StoreError) -> StreamError {
     match error {
         StoreError::Unavailable(_) | StoreError::UnknownOutcome(_) | StoreError::Full { .. } => {
             StreamError::Unavailable(error.to_string())
@@ -103,7 +138,7 @@ fn failed(error: StoreError) -> StreamError {
 impl Source for StoreTable {
     async fn scan(&self, tokens: Tokens, cursor: Cursor, at_most: u32) -> Result<Page, StreamError> {
         let read_at = Instant::now();
-        let (mut rows, mut after) = (Vec::new(), cursor.mark.to_vec());
+        let (mut rows, mut after, mut read, mut tombstones) = (Vec::new(), cursor.mark.to_vec(), 0, None);
         for _ in 0..PAGES_AT_ONCE {
             let request = ScanRowsRequest {
                 table: self.table.clone(),
@@ -113,18 +148,22 @@ impl Source for StoreTable {
                 limit: i32::try_from(at_most).unwrap_or(PAGE_ROWS).clamp(1, PAGE_ROWS),
             };
             let reply = self.store.scan_rows(request).await.map_err(failed)?;
+            read += reply.rows.len() as u64;
+            let wall = Wall { warning: reply.warning, partition: None };
+            tombstones = tombstones.or(Some(wall).filter(|wall| !wall.warning.is_empty()));
             for scanned in reply.rows {
                 if let Some(row) = scanned.row.filter(|_| self.in_scope(&scanned.partition)) {
                     rows.push(self.row(scanned.token, scanned.partition, row)?);
                 }
             }
             after = reply.next;
-            if after.is_empty() || !rows.is_empty() {
+            // What was warned of lies between here and the rows before.
+            if after.is_empty() || !rows.is_empty() || tombstones.is_some() {
                 break;
             }
         }
         let next = (!after.is_empty()).then(|| Cursor { mark: Bytes::from(after), partition: None });
-        Ok(Page { rows, next, read_at, took: read_at.elapsed(), tombstones: None })
+        Ok(Page { rows, next, read, read_at, took: read_at.elapsed(), tombstones })
     }
 
     async fn read(&self, key: &Row) -> Result<Option<Row>, StreamError> {
@@ -146,9 +185,7 @@ impl Source for StoreTable {
     }
 
     fn partition_text(&self, row: &Row) -> String {
-        let values =
-            row.partition.first().and_then(|bytes| Schema::platform().get(&self.table)?.partition_values(bytes).ok());
-        values.map_or_else(|| "?".to_owned(), |values| format!("{values:?}"))
+        row.partition.first().map_or_else(|| "?".to_owned(), |bytes| self.key_text(bytes))
     }
 
     fn compaction(&self, tokens: Tokens) -> String {

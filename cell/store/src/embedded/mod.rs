@@ -14,7 +14,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use self::disk::Disk;
 use self::writer::{Job, Writer};
-use crate::engine::execute;
+use crate::engine::{execute, untangled};
 use crate::{Reply, Request, Store, StoreError};
 
 /// Requests waiting for the writer; more are refused. At one sync per group of 256 this is well under a second of work.
@@ -47,6 +47,12 @@ impl EmbeddedStore {
     pub fn open(config: EmbeddedConfig) -> Result<Self, StoreError> {
         format::check(&config.data_dir)?;
         let disk = Arc::new(Disk::open(&config.data_dir)?);
+        let untangled = untangled(&*disk)?;
+        if !untangled.is_empty() {
+            tracing::info!(changes = untangled.len(), "range tombstones that overlapped are laid side by side");
+            disk.commit(untangled)?;
+            disk.sync()?;
+        }
         let (jobs, receiver) = mpsc::channel(QUEUE);
         let writer = Writer::new(disk.clone(), config.data_dir.clone(), config.reserve_bytes);
         let thread = std::thread::Builder::new().name("store-writer".to_owned()).spawn(move || writer.run(receiver));

@@ -114,6 +114,22 @@ pub(super) fn range(partition_prefix: &[u8], start: &[u8], end: &[u8]) -> Vec<u8
     key
 }
 
+/// The first key after all ranges of a partition that start at `start` or before.
+pub(super) fn after_start(partition_prefix: &[u8], start: &[u8]) -> Vec<u8> {
+    let mut key = partition_prefix.to_vec();
+    part(&mut key, start);
+    after(key)
+}
+
+/// What a range's key starts with: its partition.
+pub(super) fn partition_of_range(key: &[u8]) -> Option<&[u8]> {
+    let mut rest = key;
+    take_part(&mut rest)?;
+    rest = rest.get(TOKEN..)?;
+    take_part(&mut rest)?;
+    key.get(..key.len() - rest.len())
+}
+
 /// Takes one part off the front.
 fn take_part(rest: &mut &[u8]) -> Option<Vec<u8>> {
     let mut out = Vec::new();
@@ -171,5 +187,7 @@ mod tests {
         let prefix = partition("t", 5, &[0, 7]);
         let key = range(&prefix, &[0, 0, 9], &[255, 0]);
         assert_eq!(split_range(&key, prefix.len()), Some((vec![0, 0, 9], vec![255, 0])));
+        assert_eq!(partition_of_range(&key), Some(prefix.as_slice()));
+        assert!(key < after_start(&prefix, &[0, 0, 9]) && after_start(&prefix, &[0, 0, 8, 255]) < key);
     }
 }

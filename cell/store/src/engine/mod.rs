@@ -3,12 +3,14 @@
 
 mod keys;
 mod logs;
+mod ranges;
 mod rows;
 mod scan;
 
 use cell_proto::v1::{DescribeReply, WriteReply};
 
 pub use keys::{bounded as check_key, name as check_name};
+pub(crate) use ranges::untangled;
 
 use crate::{Reply, Request, StoreError};
 

@@ -1,14 +1,19 @@
 //! Rows: every cell carries its write time and the last write wins, whatever order writes arrive in. A tombstone of a row or a range
-//! hides what was written at its time or before. Expiry counts from the write time, so that repeating a write changes nothing.
+//! hides what was written at its time or before; a range's drops, besides, what it hides, a bounded number of rows. Expiry counts from
+//! the write time, so that repeating a write changes nothing.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use cell_proto::v1::{CellRead, ReadRowsReply, ReadRowsRequest, Row, RowMutation, WriteRequest};
 use prost::Message;
 
+use super::ranges::{self, Hidden, Range};
 use super::{ANSWER_BYTES, Change, Kv, Scan, Space, keys};
 use crate::StoreError;
 use crate::schema::Schema;
+
+/// Rows that the range tombstones of one request look at, to drop what they hide; beyond, it stays hidden.
+const MAX_SWEPT: usize = 10_000;
 
 /// A row as stored.
 #[derive(Clone, PartialEq, Message)]
@@ -37,6 +42,18 @@ impl StoredRow {
     fn delete(&mut self, timestamp_us: i64) {
         self.deleted_at_us = self.deleted_at_us.max(timestamp_us);
         self.drop_hidden();
+    }
+
+    /// What lies under a range tombstone of that time goes, as it would be hidden anyway. Answers whether something did.
+    fn sweep(&mut self, hidden: i64) -> bool {
+        let before = self.cells.len();
+        self.cells.retain(|cell| cell.timestamp_us > hidden);
+        self.cells.len() < before || self.is_dead(hidden)
+    }
+
+    /// Nothing of it says more than a range tombstone of that time does.
+    fn is_dead(&self, hidden: i64) -> bool {
+        self.cells.is_empty() && self.deleted_at_us <= hidden
     }
 
     fn set(&mut self, cell: StoredCell) {
@@ -68,7 +85,7 @@ fn partition_prefix(table: &str, partition: &[u8]) -> Result<Vec<u8>, StoreError
 /// The changes that a write makes.
 pub(super) fn write(kv: &dyn Kv, request: WriteRequest, now_s: i64) -> Result<Vec<Change>, StoreError> {
     let mut rows: BTreeMap<Vec<u8>, StoredRow> = BTreeMap::new();
-    let mut ranges: BTreeMap<Vec<u8>, i64> = BTreeMap::new();
+    let mut covers: BTreeMap<Vec<u8>, Vec<Range>> = BTreeMap::new();
     for mutation in request.mutations {
         let timestamp_us = if mutation.timestamp_us == 0 { request.timestamp_us } else { mutation.timestamp_us };
         if timestamp_us <= 0 {
@@ -88,15 +105,57 @@ pub(super) fn write(kv: &dyn Kv, request: WriteRequest, now_s: i64) -> Result<Ve
             expired.for_each(|cell| cell.value.clear());
             rows.insert(key, row);
         } else {
-            let key = keys::range(&prefix, &mutation.clustering, keys::bounded("range end", &mutation.range_end)?);
-            let known = kv.get(Space::Ranges, &key)?.map(|bytes| range_time(&bytes)).transpose()?.unwrap_or(0);
-            let time = ranges.entry(key).or_insert(known);
-            *time = (*time).max(timestamp_us);
+            keys::bounded("range end", &mutation.range_end)?;
+            let (start, end) = (mutation.clustering, mutation.range_end);
+            covers.entry(prefix).or_default().push(Range { start, end, time: timestamp_us });
         }
     }
+    let mut sweep = Sweep { kv, rows: &rows, left: MAX_SWEPT, seen: HashSet::new(), out: Vec::new() };
+    let mut laid = Vec::new();
+    for (prefix, covers) in &covers {
+        covers.iter().try_for_each(|cover| sweep.under(prefix, cover))?;
+        laid.extend(ranges::lay(kv, prefix, covers)?);
+    }
+    let swept = sweep.out;
     let rows = rows.into_iter().map(|(key, row)| (Space::Rows, key, Some(row.encode_to_vec())));
-    let ranges = ranges.into_iter().map(|(key, time)| (Space::Ranges, key, Some(time.to_be_bytes().to_vec())));
-    Ok(rows.chain(ranges).collect())
+    Ok(swept.into_iter().chain(rows).chain(laid).collect())
+}
+
+/// What range tombstones make superfluous: a table whose messages come and go must not grow for ever, nor be walked for nothing.
+struct Sweep<'a> {
+    kv: &'a dyn Kv,
+    /// Written by the same request: these have the last word.
+    rows: &'a BTreeMap<Vec<u8>, StoredRow>,
+    left: usize,
+    seen: HashSet<Vec<u8>>,
+    out: Vec<Change>,
+}
+
+impl Sweep<'_> {
+    fn under(&mut self, prefix: &[u8], cover: &Range) -> Result<(), StoreError> {
+        let [from, to] = [&cover.start, &cover.end].map(|bound| [prefix, bound].concat());
+        if from >= to {
+            return Ok(());
+        }
+        let Self { rows, left, seen, out, .. } = self;
+        self.kv.scan(Scan { space: Space::Rows, from, to, reverse: false }, &mut |key, value| {
+            if *left == 0 {
+                return Ok(false);
+            }
+            *left -= 1;
+            // Of two covers of one request each drops what it hides: the row is looked at once, and the rest stays hidden.
+            if rows.contains_key(key) || seen.contains(key) {
+                return Ok(true);
+            }
+            let mut row = decode_row(value)?;
+            if row.sweep(cover.time) {
+                let rest = (!row.is_dead(cover.time)).then(|| row.encode_to_vec());
+                out.push((Space::Rows, key.to_vec(), rest));
+                seen.insert(key.to_vec());
+            }
+            Ok(true)
+        })
+    }
 }
 
 fn change_row(
@@ -116,36 +175,12 @@ fn change_row(
     Ok(())
 }
 
-fn range_time(bytes: &[u8]) -> Result<i64, StoreError> {
-    let bytes = bytes.try_into().map_err(|_| StoreError::Damaged("a range's time is not 8 bytes".to_owned()))?;
-    Ok(i64::from_be_bytes(bytes))
-}
-
-/// A range tombstone: `[start, end)` hidden up to a time.
-pub(super) struct Range {
-    start: Vec<u8>,
-    end: Vec<u8>,
-    time: i64,
-}
-
-pub(super) fn ranges_of(kv: &dyn Kv, prefix: &[u8]) -> Result<Vec<Range>, StoreError> {
-    let mut ranges = Vec::new();
-    let scan = Scan { space: Space::Ranges, from: prefix.to_vec(), to: keys::after(prefix.to_vec()), reverse: false };
-    kv.scan(scan, &mut |key, value| {
-        let (start, end) = keys::split_range(key, prefix.len())
-            .ok_or_else(|| StoreError::Damaged("a range's key does not come apart".to_owned()))?;
-        ranges.push(Range { start, end, time: range_time(value)? });
-        Ok(true)
-    })?;
-    Ok(ranges)
-}
-
 /// Live rows in `[start, end)`.
 pub(super) fn read(kv: &dyn Kv, request: &ReadRowsRequest, now_s: i64) -> Result<ReadRowsReply, StoreError> {
     let limit = usize::try_from(request.limit).ok().filter(|limit| *limit > 0);
     let limit = limit.ok_or_else(|| StoreError::Invalid("limit must be at least 1".to_owned()))?;
     let prefix = partition_prefix(&request.table, &request.partition)?;
-    let ranges = ranges_of(kv, &prefix)?;
+    let mut hidden = Hidden::new(kv, &prefix);
     let from = [prefix.clone(), request.start.clone()].concat();
     let to = if request.end.is_empty() {
         keys::after(prefix.clone())
@@ -157,7 +192,8 @@ pub(super) fn read(kv: &dyn Kv, request: &ReadRowsRequest, now_s: i64) -> Result
         let scan = Scan { space: Space::Rows, from, to, reverse: request.reverse };
         kv.scan(scan, &mut |key, value| {
             let clustering = key.get(prefix.len()..).unwrap_or_default();
-            let Some(row) = live(clustering, decode_row(value)?, &ranges, now_s) else { return Ok(true) };
+            let hidden = hidden.up_to(clustering)?;
+            let Some(row) = live(clustering, decode_row(value)?, hidden, now_s) else { return Ok(true) };
             bytes += value.len();
             more = rows.len() == limit || (bytes > ANSWER_BYTES && !rows.is_empty());
             if !more {
@@ -166,13 +202,12 @@ pub(super) fn read(kv: &dyn Kv, request: &ReadRowsRequest, now_s: i64) -> Result
             Ok(!more)
         })?;
     }
-    Ok(ReadRowsReply { rows, more })
+    Ok(ReadRowsReply { rows, more, warning: String::new() })
 }
 
-/// What is left of a row; none when nothing is.
-pub(super) fn live(clustering: &[u8], row: StoredRow, ranges: &[Range], now_s: i64) -> Option<Row> {
-    let covers = |range: &&Range| range.start.as_slice() <= clustering && clustering < range.end.as_slice();
-    let hidden = ranges.iter().filter(covers).map(|range| range.time).max().unwrap_or(0).max(row.deleted_at_us);
+/// What is left of a row where range tombstones hide up to a time; none when nothing is.
+pub(super) fn live(clustering: &[u8], row: StoredRow, hidden: i64, now_s: i64) -> Option<Row> {
+    let hidden = hidden.max(row.deleted_at_us);
     let cells: Vec<CellRead> = row
         .cells
         .into_iter()
@@ -189,4 +224,46 @@ pub(super) fn live(clustering: &[u8], row: StoredRow, ranges: &[Range], now_s: i
         })
         .collect();
     (!cells.is_empty()).then(|| Row { clustering: clustering.to_vec(), cells })
+}
+
+#[cfg(test)]
+mod tests {
+    use cell_proto::v1::CellWrite;
+
+    use super::*;
+    use crate::MemoryState;
+
+    fn put(key: u8) -> RowMutation {
+        let cells = vec![CellWrite { column: "v".into(), value: b"x".into() }];
+        let (table, partition) = ("t".into(), b"p".to_vec());
+        RowMutation { table, partition, clustering: vec![key], cells, ..RowMutation::default() }
+    }
+
+    fn range(start: u8, end: u8) -> RowMutation {
+        RowMutation { range_end: vec![end], cells: Vec::new(), ..put(start) }
+    }
+
+    fn write(state: &mut MemoryState, timestamp_us: i64, mutations: Vec<RowMutation>) {
+        let request = WriteRequest { timestamp_us, mutations, ttl_seconds: 0 };
+        state.handle(request.into(), 0).unwrap();
+    }
+
+    #[test]
+    fn a_range_tombstone_leaves_no_rows_and_no_older_ranges_under_it() {
+        let mut state = MemoryState::default();
+        write(&mut state, 10, (0..200).map(put).collect());
+        write(&mut state, 30, vec![put(3)]);
+        write(
+            &mut state,
+            11,
+            (40..60).map(|key| RowMutation { delete_row: true, cells: vec![], ..put(key) }).collect(),
+        );
+        write(&mut state, 12, vec![range(5, 9), range(20, 22), range(150, 190)]);
+        assert_eq!(state.count(Space::Ranges), 3);
+        write(&mut state, 20, vec![range(0, 180)]);
+        assert_eq!((state.count(Space::Rows), state.count(Space::Ranges)), (1 + 10, 2));
+        write(&mut state, 15, vec![put(7)]);
+        write(&mut state, 20, vec![range(0, 180)]);
+        assert_eq!(state.count(Space::Rows), 1 + 10, "a late write goes when the range comes again");
+    }
 }

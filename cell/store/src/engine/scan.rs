@@ -3,6 +3,7 @@
 
 use cell_proto::v1::{ScanRowsReply, ScanRowsRequest, ScannedRow};
 
+use super::ranges::Hidden;
 use super::{ANSWER_BYTES, Kv, Scan, Space, keys, rows};
 use crate::StoreError;
 use crate::schema::Schema;
@@ -95,7 +96,7 @@ fn read_partition(
     progress: &mut Progress,
 ) -> Result<(), StoreError> {
     let prefix = &partition.prefix;
-    let ranges = rows::ranges_of(kv, prefix)?;
+    let mut hidden = Hidden::new(kv, prefix);
     let (mut from, mut to) = (prefix.clone(), keys::after(prefix.clone()));
     if let Some(given) = given {
         let at = [prefix.as_slice(), &given].concat();
@@ -115,7 +116,8 @@ fn read_partition(
         progress.bytes += value.len();
         let clustering = key.get(prefix.len()..).unwrap_or_default();
         progress.reply.next = [place.as_slice(), clustering].concat();
-        if let Some(row) = rows::live(clustering, rows::decode_row(value)?, &ranges, now_s) {
+        let hidden = hidden.up_to(clustering)?;
+        if let Some(row) = rows::live(clustering, rows::decode_row(value)?, hidden, now_s) {
             progress.reply.rows.push(ScannedRow {
                 token: partition.key.token,
                 partition: partition.key.partition.clone(),

@@ -1,4 +1,5 @@
-//! A store elsewhere: finds its address at every request, asks once who is there, waits at most a bound, and never repeats a request by itself.
+//! A store elsewhere: finds its address at every request, asks once who is there, waits at most a bound, and never repeats a
+//! request by itself.
 
 use std::collections::HashSet;
 use std::sync::Arc;

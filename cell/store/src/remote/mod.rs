@@ -28,6 +28,7 @@ fn to_status(error: &StoreError) -> Status {
         | StoreError::Invalid(text)
         | StoreError::Refused(text)
         | StoreError::Damaged(text) => text.clone(),
+        StoreError::Full { path, free_bytes, reserve_bytes } => format!("{free_bytes} {reserve_bytes} {path}"),
         other => other.to_string(),
     };
     let mut status = Status::new(code, message);
@@ -42,13 +43,20 @@ fn from_status(status: &Status) -> StoreError {
     let message = status.message().to_owned();
     match kind {
         "unavailable" | "open" | "newer-version" => StoreError::Unavailable(message),
-        "full" => StoreError::Full { path: message, free_bytes: 0, reserve_bytes: 0 },
+        "full" => full_from(&message),
         "invalid" => StoreError::Invalid(message),
         "refused" => StoreError::Refused(message),
         "damaged" => StoreError::Damaged(message),
         // Without a kind it is the transport that speaks: the request may have arrived.
         _ => StoreError::UnknownOutcome(format!("{:?}: {message}", status.code())),
     }
+}
+
+fn full_from(message: &str) -> StoreError {
+    let mut parts = message.splitn(3, ' ');
+    let mut number = || parts.next().and_then(|text| text.parse().ok()).unwrap_or(0);
+    let (free_bytes, reserve_bytes) = (number(), number());
+    StoreError::Full { path: parts.next().unwrap_or_default().to_owned(), free_bytes, reserve_bytes }
 }
 
 #[cfg(test)]
@@ -62,7 +70,11 @@ mod tests {
 
     #[test]
     fn a_refusal_of_the_store_keeps_its_kind() {
-        let error = StoreError::Unavailable("queue".into());
-        assert_eq!(from_status(&to_status(&error)), error);
+        for error in [
+            StoreError::Unavailable("queue".into()),
+            StoreError::Full { path: "/a folder".into(), free_bytes: 1, reserve_bytes: 2 },
+        ] {
+            assert_eq!(from_status(&to_status(&error)), error);
+        }
     }
 }

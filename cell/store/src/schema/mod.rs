@@ -41,6 +41,8 @@ pub struct Table {
     pub values: Vec<String>,
     /// How its files are kept together.
     pub compaction: Compaction,
+    /// The version of the platform's tables it came with.
+    pub since: u32,
 }
 
 impl Table {
@@ -56,6 +58,7 @@ impl Table {
             descending: false,
             values: values.iter().map(|name| (*name).to_owned()).collect(),
             compaction: Compaction::Leveled,
+            since: 1,
         }
     }
 
@@ -114,7 +117,7 @@ pub struct Schema {
 
 impl Schema {
     /// The version of the platform's tables; raised by every change of them.
-    pub const VERSION: u32 = 1;
+    pub const VERSION: u32 = 2;
 
     /// The platform's own tables.
     pub fn platform() -> &'static Self {
@@ -143,6 +146,10 @@ impl Schema {
                 .with(Table::new("users", &[("user_id", BigInt)], &[], &["body"]))
                 .with(Table::new("user_guilds", &[("user_id", BigInt)], &[("guild_id", BigInt)], &["since"]))
                 .with(Table::new("channel_guild", &[("bucket", SmallInt)], &[("channel_id", BigInt)], &["guild"]))
+                .with(Table {
+                    since: 2,
+                    ..Table::new("read_states", &[("user_id", BigInt)], &[("channel_id", BigInt)], &["last"])
+                })
         })
     }
 

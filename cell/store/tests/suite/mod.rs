@@ -2,6 +2,7 @@
 
 #![allow(dead_code, reason = "each test binary uses the helpers it needs")]
 
+mod deletes;
 mod scanning;
 
 use cell_proto::v1::{
@@ -11,6 +12,7 @@ use cell_proto::v1::{
 use cell_runtime::unix_ms;
 use cell_store::{Store, StoreError};
 
+pub use deletes::*;
 pub use scanning::*;
 
 /// Gives the names of all promises to a macro.
@@ -29,6 +31,10 @@ macro_rules! promises {
             the_last_write_wins_in_any_order,
             a_row_tombstone_hides_what_was_written_before_it,
             a_range_tombstone_hides_its_range_and_nothing_else,
+            a_partition_is_deleted_whole_by_one_tombstone,
+            ranges_that_overlap_hide_each_as_of_its_own_time,
+            a_write_and_a_range_of_one_request_keep_their_own_times,
+            random_writes_and_deletes_end_as_their_times_say,
             cells_expire_by_their_write_time,
             what_has_expired_hides_what_was_written_before_it,
             rows_are_paged_both_ways,

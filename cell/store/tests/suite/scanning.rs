@@ -56,6 +56,7 @@ pub async fn keys_of_the_platforms_tables_come_back_as_they_were(store: &dyn Sto
         row("guild_objects", &id(1), b"iabc", "uses"),
         row("users", &id(9), b"", "body"),
         row("user_guilds", &id(9), &id(1), "since"),
+        row("read_states", &id(9), &id(7), "last"),
         row("channel_guild", &4095_u16.to_be_bytes(), &id(7), "guild"),
     ];
     put_all(store, 10, rows.clone()).await;
@@ -100,7 +101,7 @@ fn range(table: &str, first_token: i64, last_token: i64, limit: i32) -> ScanRows
 async fn scan_range(store: &dyn Store, mut request: ScanRowsRequest) -> Vec<ScannedRow> {
     let mut rows = Vec::new();
     loop {
-        let ScanRowsReply { rows: page, next } = store.scan_rows(request.clone()).await.unwrap();
+        let ScanRowsReply { rows: page, next, .. } = store.scan_rows(request.clone()).await.unwrap();
         assert!(page.len() <= usize::try_from(request.limit).unwrap());
         rows.extend(page);
         if next.is_empty() {

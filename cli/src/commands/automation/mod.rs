@@ -38,7 +38,8 @@ async fn set(wanted: &Automation, global: &Global) -> Result<Exit, CommandError>
     let api = Connection::open(global).await?.control_plane().await?;
     let now = api.set_automation(wanted).await.map_err(from_api)?;
     let word = if now.paused { "paused" } else { "running" };
-    let table = Table::fields([("Automation", word.to_owned()), ("Note", now.note.clone().unwrap_or_default())]);
+    let mut table = Table::fields([("Automation", word.to_owned())]);
+    table.rows.extend(now.note.clone().map(|note| vec!["Note:".to_owned(), note]));
     View::of(&now, table, vec![format!("automation/{word}")])?.print(global.output)?;
     Ok(Exit::Done)
 }

@@ -7,7 +7,7 @@ pub mod start;
 pub mod steer;
 pub mod watch;
 
-use cell_api::MigrationRequest;
+use cell_api::{MigrationRequest, ShadowWish, WorkersWish};
 use clap::{Args, Subcommand};
 use serde_json::Value;
 
@@ -88,6 +88,21 @@ pub struct WhatArgs {
     /// Seconds that a rollback stays possible after the last cutover
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(i32).range(0..=2_592_000))]
     pub rollback_window_seconds: Option<i32>,
+    /// Reads of 10,000 that are also asked of the copy in stage ShadowRead (default: 100)
+    #[arg(long, value_name = "READS", value_parser = clap::value_parser!(i32).range(0..=10_000))]
+    pub shadow_per_ten_thousand: Option<i32>,
+    /// Reads that must have been compared before a cutover; 0 goes on without any (default: 100)
+    #[arg(long, value_name = "READS", value_parser = clap::value_parser!(i32).range(0..=1_000_000_000))]
+    pub shadow_min_samples: Option<i32>,
+    /// Workers that copy and compare (default: 2)
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(i32).range(1..=256))]
+    pub workers: Option<i32>,
+    /// Size of the coordinator's volume, in Mi or Gi (default: 1Gi)
+    #[arg(long, value_name = "SIZE")]
+    pub coordinator_size: Option<String>,
+    /// StorageClass of the coordinator's volume (default: the cluster's)
+    #[arg(long, value_name = "NAME")]
+    pub coordinator_storage_class: Option<String>,
 }
 
 impl WhatArgs {
@@ -99,6 +114,12 @@ impl WhatArgs {
             name: self.name.clone(),
             target_stage: self.target_stage.clone(),
             rollback_window_seconds: self.rollback_window_seconds,
+            shadow: ShadowWish { per_ten_thousand: self.shadow_per_ten_thousand, min_samples: self.shadow_min_samples },
+            workers: WorkersWish {
+                replicas: self.workers,
+                volume_size: self.coordinator_size.clone(),
+                storage_class_name: self.coordinator_storage_class.clone(),
+            },
             plan_hash,
         }
     }
@@ -109,10 +130,17 @@ impl WhatArgs {
         if !self.units.is_empty() {
             flags.push_str(&format!(" --units {}", self.units.join(",")));
         }
-        let window = self.rollback_window_seconds.map(|seconds| seconds.to_string());
-        for (flag, value) in
-            [("name", &self.name), ("target-stage", &self.target_stage), ("rollback-window-seconds", &window)]
-        {
+        let number = |number: Option<i32>| number.map(|number| number.to_string());
+        for (flag, value) in [
+            ("name", self.name.clone()),
+            ("target-stage", self.target_stage.clone()),
+            ("rollback-window-seconds", number(self.rollback_window_seconds)),
+            ("shadow-per-ten-thousand", number(self.shadow_per_ten_thousand)),
+            ("shadow-min-samples", number(self.shadow_min_samples)),
+            ("workers", number(self.workers)),
+            ("coordinator-size", self.coordinator_size.clone()),
+            ("coordinator-storage-class", self.coordinator_storage_class.clone()),
+        ] {
             if let Some(value) = value {
                 flags.push_str(&format!(" --{flag} {value}"));
             }

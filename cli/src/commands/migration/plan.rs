@@ -28,7 +28,8 @@ pub async fn run(args: PlanArgs, global: &Global) -> Result<Exit, CommandError> 
     view(&plan)?.print(global.output)?;
     if let Some(check) = plan.refusal() {
         let reason = check.reason.clone().unwrap_or_else(|| check.name.clone());
-        return Err(CommandError::refused(reason, check.message.clone(), "remove the cause, then plan again"));
+        let look = if check.name == "free" { "cellctl get storagemigrations" } else { "cellctl get storagecells" };
+        return Err(CommandError::refused(reason, check.message.clone(), look));
     }
     if global.output == Format::Table {
         let next = format!("next: cellctl migration start {} --plan-hash {}", args.what.flags(), plan.hash);
@@ -49,6 +50,8 @@ pub(super) fn view(plan: &MigrationPlan) -> Result<View, CommandError> {
         ("Stages", plan.stages.join(" → ")),
         ("Goes to", format!("{}, then waits for: cellctl migration advance", plan.target_stage)),
         ("Rollback", format!("{} s after the last cutover", plan.rollback_window_seconds)),
+        ("Shadow reads", shadow(plan)),
+        ("Work", workers(plan)),
         ("Hash", plan.hash.clone()),
     ]);
     for check in &plan.checks {
@@ -56,4 +59,17 @@ pub(super) fn view(plan: &MigrationPlan) -> Result<View, CommandError> {
         table.rows.push(vec!["Check:".to_owned(), format!("{mark}: {}: {}", check.name, check.message)]);
     }
     View::of(plan, table, vec![plan.hash.clone()])
+}
+
+fn shadow(plan: &MigrationPlan) -> String {
+    let number = |number: Option<i32>| number.unwrap_or_default();
+    let (share, least) = (number(plan.shadow.per_ten_thousand), number(plan.shadow.min_samples));
+    format!("{share} of 10,000 reads are also asked of the copy; at least {least} must have been compared")
+}
+
+fn workers(plan: &MigrationPlan) -> String {
+    let wish = &plan.workers;
+    let class = wish.storage_class_name.as_ref().map(|class| format!(" of StorageClass {class}")).unwrap_or_default();
+    let size = wish.volume_size.as_deref().unwrap_or("?");
+    format!("{} workers, and a coordinator with a volume of {size}{class}", wish.replicas.unwrap_or_default())
 }

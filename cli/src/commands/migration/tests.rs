@@ -21,11 +21,12 @@ fn object(status: Value) -> Value {
 
 #[test]
 fn start_sends_exactly_what_was_reviewed_and_the_next_command_repeats_it() {
-    let line = "--from a --to b --units b0001,b0002 --target-stage Verify --rollback-window-seconds 0";
+    let line = "--from a --to b --units b0001,b0002 --target-stage Verify --rollback-window-seconds 0 --shadow-min-samples 5 --coordinator-storage-class fast";
     let args = what(line);
     let request = serde_json::to_value(args.request(Some("abc".into()))).unwrap();
     let expected = json!({"source": "a", "target": "b", "units": ["b0001", "b0002"], "targetStage": "Verify",
-        "rollbackWindowSeconds": 0, "planHash": "abc"});
+        "rollbackWindowSeconds": 0, "shadow": {"minSamples": 5}, "workers": {"storageClassName": "fast"},
+        "planHash": "abc"});
     assert_eq!(request, expected);
     assert_eq!(args.flags(), line);
 }
@@ -39,6 +40,29 @@ fn one_line_says_how_far_it_is_how_fast_and_how_long() {
         "Backfill · 5/9 ranges (1 failed) · 12000 rows/s · backlog 3 · lag 1 s · throttled: target p99 40 ms · 90 s left"
     );
     assert_eq!(watch::heartbeat(&Value::Null), "not begun");
+}
+
+#[test]
+fn the_live_table_has_a_line_for_each_thing_that_is_known() {
+    let status = json!({"stage": "ShadowRead", "rows": 1200, "ranges": {"done": 5, "total": 9, "failed": 0, "inFlight": 2},
+        "lagSeconds": 0, "backlog": 0, "receipt": {"clean": true, "rows": 1200}, "logs": 3,
+        "shadow": {"samples": 150, "mismatches": {"missing": 2}, "skipped": 24}, "rollbackReadiness": "NotYet"});
+    let lines = watch::lines(&status, "ShadowMismatch: 2 shadow reads differ");
+    let words: Vec<&str> = lines.iter().map(|line| line.trim_start()).collect();
+    assert_eq!(
+        words,
+        [
+            "Ranges  5/9 done · 2 in flight",
+            "Rows  1200",
+            "Copies  lag 0 s · backlog 0",
+            "Receipt  clean · 1200 rows",
+            "Shadow  150 reads compared · 2 differ · 24 skipped",
+            "Logs  0/3 cut over",
+            "Rollback  NotYet",
+            "Waits for  ShadowMismatch: 2 shadow reads differ",
+        ]
+    );
+    assert_eq!(watch::lines(&Value::Null, "nothing").len(), 1);
 }
 
 #[test]

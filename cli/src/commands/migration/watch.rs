@@ -1,4 +1,4 @@
-//! `cellctl migration watch MIGRATION`: follows a run with one line, until it ends or waits for a person. Exits 0 when it completed
+//! `cellctl migration watch MIGRATION`: follows a run with a live table on a terminal and with one line elsewhere, until it ends or waits for a person. Exits 0 when it completed
 //! or has come as far as it was told, 3 when it is refused or needs someone, 1 when it was undone. Interrupting it changes nothing.
 
 use std::time::Duration;
@@ -52,6 +52,7 @@ pub async fn run(args: WatchArgs, global: &Global) -> Result<Exit, CommandError>
 pub(super) async fn follow(connection: &Connection, name: &str, global: &Global) -> Result<Exit, CommandError> {
     let progress = Progress::to_stderr();
     let phase = progress.phase(name, Some(1_000_000));
+    let mut table = progress.lines();
     let deadline = global.timeout.map(|timeout| Instant::now() + timeout);
     let mut answered = Instant::now();
     let mut last = "nothing known of it yet".to_owned();
@@ -62,8 +63,13 @@ pub(super) async fn follow(connection: &Connection, name: &str, global: &Global)
                 let status = &object["status"];
                 last = blocked::of_resource(&object);
                 let done = status["donePpm"].as_u64().unwrap_or_default();
-                phase.set(done, &format!("{} · {last}", heartbeat(status)));
+                let stage = status["stage"].as_str().unwrap_or("not begun");
+                table.set(&lines(status, &last));
+                let line =
+                    if progress.is_live() { stage.to_owned() } else { format!("{} · {last}", heartbeat(status)) };
+                phase.set(done, &line);
                 if let Some(ended) = verdict(name, &object) {
+                    table.set(&[]);
                     phase.finish(status["result"].as_str().unwrap_or(&last));
                     view(&object)?.print(global.output)?;
                     if ended.is_ok() && status["result"].is_null() && global.output == Format::Table {
@@ -84,6 +90,80 @@ pub(super) async fn follow(connection: &Connection, name: &str, global: &Global)
         }
         tokio::time::sleep(EVERY).await;
     }
+}
+
+/// The table on a terminal: what is known, a line each.
+pub(super) fn lines(status: &Value, blocked: &str) -> Vec<String> {
+    let number = |value: &Value| value.as_i64();
+    let mut lines = Vec::new();
+    let mut line = |name: &str, parts: Vec<Option<String>>| {
+        let text = parts.into_iter().flatten().collect::<Vec<_>>().join(" · ");
+        if !text.is_empty() {
+            lines.push(format!("{name:>12}  {text}"));
+        }
+    };
+    let ranges = &status["ranges"];
+    let of_ranges = |field: &str, word: &str| number(&ranges[field]).map(|count| format!("{count} {word}"));
+    line(
+        "Ranges",
+        vec![
+            number(&ranges["done"]).zip(number(&ranges["total"])).map(|(done, total)| format!("{done}/{total} done")),
+            of_ranges("inFlight", "in flight"),
+            of_ranges("failed", "failed").filter(|text| !text.starts_with("0 ")),
+        ],
+    );
+    line(
+        "Rows",
+        vec![
+            number(&status["rows"]).map(|rows| rows.to_string()),
+            number(&status["rowsPerSecond"]).map(|rate| format!("{rate}/s")),
+            number(&status["etaSeconds"]).map(|seconds| format!("{seconds} s left")),
+            status["throttledBy"].as_str().map(|why| format!("throttled: {why}")),
+        ],
+    );
+    line(
+        "Copies",
+        vec![
+            number(&status["lagSeconds"]).map(|lag| format!("lag {lag} s")),
+            number(&status["backlog"]).map(|backlog| format!("backlog {backlog}")),
+        ],
+    );
+    let receipt = &status["receipt"];
+    line(
+        "Receipt",
+        vec![
+            receipt["clean"].as_bool().map(|clean| if clean { "clean" } else { "DIRTY" }.to_owned()),
+            number(&receipt["rows"]).map(|rows| format!("{rows} rows")),
+            receipt["endedAt"].as_str().map(|at| format!("of {at}")),
+        ],
+    );
+    let shadow = &status["shadow"];
+    let differ = shadow["mismatches"].as_object().map(|all| all.values().filter_map(Value::as_i64).sum::<i64>());
+    line(
+        "Shadow",
+        vec![
+            number(&shadow["samples"]).map(|samples| format!("{samples} reads compared")),
+            differ.map(|differ| format!("{differ} differ")),
+            number(&shadow["skipped"]).map(|skipped| format!("{skipped} skipped")),
+        ],
+    );
+    line(
+        "Logs",
+        vec![
+            number(&status["logs"])
+                .map(|logs| format!("{}/{logs} cut over", number(&status["logsCutOver"]).unwrap_or(0))),
+            number(&status["heldMicroseconds"]).map(|held| format!("commands held {} ms at most", held / 1000)),
+        ],
+    );
+    line(
+        "Rollback",
+        vec![
+            status["rollbackReadiness"].as_str().map(str::to_owned),
+            status["rollbackUntil"].as_str().map(|until| format!("until {until}")),
+        ],
+    );
+    line("Waits for", vec![Some(blocked.to_owned())]);
+    lines
 }
 
 /// One line: stage, copied n of m, rows a second, backlog, lag, end.

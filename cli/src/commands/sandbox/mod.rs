@@ -65,6 +65,14 @@ pub fn from_state(error: StateError) -> CommandError {
     match error {
         StateError::Busy(_) | StateError::Newer { .. } => CommandError::refused("--state-dir", error.to_string(), ""),
         StateError::Name(_) | StateError::NoHome => CommandError::Usage(error.to_string()),
+        // Only what the sandbox was made with is in there; what it holds is elsewhere and stays.
+        StateError::Corrupt { ref path, .. } => CommandError::Ended {
+            message: error.to_string(),
+            next: format!(
+                "rm {}, then cellctl sandbox up with the same --nodes: what the sandbox holds stays",
+                path.display()
+            ),
+        },
         other => CommandError::Failed(anyhow::Error::from(other)),
     }
 }

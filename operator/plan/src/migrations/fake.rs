@@ -170,6 +170,7 @@ impl Fleet {
             restarts: if on_target { log.back.0 } else { log.restarts },
             lag_seconds: if copy_dead { 60 } else { 0 },
             backlog: 0,
+            last: 10,
             blocked_by,
         })
     }
@@ -231,6 +232,7 @@ impl Fleet {
                     repaired: 0,
                     mismatches,
                     clean,
+                    digests: BTreeMap::new(),
                 });
             }
             Phase::Repair => self.dirty = self.dirty.saturating_sub(1),
@@ -245,6 +247,7 @@ impl Fleet {
             answered: 2,
             samples: self.samples,
             mismatches: [("body".to_owned(), self.mismatches)].into(),
+            shadows: [("data-0/1".to_owned(), (self.samples, self.mismatches))].into(),
             ..CopyFact::default()
         })
     }
@@ -256,7 +259,7 @@ impl Fleet {
         let (samples, mismatches) = (self.samples, self.mismatches);
         let Some(log) = self.logs.get_mut(name) else { return Response::Nobody { message: "no".into() } };
         if log.on_target == to_target {
-            return Response::Cut(CutFact { term: log.term, held_us: 1_000, at_risk: 0 });
+            return Response::Cut(CutFact { term: log.term, held_us: 1_000, at_risk: Some(0) });
         }
         if to_dead || (from_dead && !accept_loss) {
             return unavailable();
@@ -285,7 +288,7 @@ impl Fleet {
         log.shipping = false;
         log.term += 2;
         log.cut_overs += 1;
-        Response::Cut(CutFact { term: log.term, held_us: 1_500, at_risk: u64::from(from_dead) * 7 })
+        Response::Cut(CutFact { term: log.term, held_us: 1_500, at_risk: Some(u64::from(from_dead) * 7) })
     }
 
     fn end_copy(&mut self, name: &str) -> Response {

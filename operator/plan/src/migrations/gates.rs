@@ -94,8 +94,7 @@ pub(super) fn dirty(record: &Record) -> Blocked {
 /// Shadow reads: enough, and not too many that differ. None is enough only where none were asked for.
 pub(super) fn shadow(record: &Record, context: &Context) -> Result<(), Blocked> {
     let wishes = &context.wishes;
-    let samples = record.shadow_most.0.saturating_sub(record.shadow_base.0);
-    let mismatches = record.shadow_most.1.saturating_sub(record.shadow_base.1);
+    let (samples, mismatches) = record.shadow_counts();
     if mismatches > wishes.max_mismatch {
         let message = format!(
             "{mismatches} shadow reads differ, {} are allowed: repair and compare again (cellctl migration verify)",

@@ -126,6 +126,14 @@ fn measured(record: &mut Record, now_ms: i64, fact: &ShipFact) {
     if record.direction == Direction::Forward && ship::notice_restarts(record, &log, fact) {
         return record.go_phase(Step::Backfill);
     }
+    let covered = record.positions.get(index).copied().unwrap_or_default();
+    if record.direction == Direction::Forward && fact.last < covered && record.receipt.is_some() {
+        // It lost what was compared: a receipt about entries that are not there proves nothing.
+        let message =
+            format!("log {} ends at {}, and the receipt is about {covered} entries of it", log.name, fact.last);
+        record.discard_receipt();
+        return record.retry(now_ms, 0, "ReceiptStale", &message);
+    }
     record.in_hand = InHand { term: fact.term, ..InHand::default() };
     if !fact.blocked_by.is_empty() {
         let message = format!("log {}: {}", log.name, fact.blocked_by);
@@ -181,8 +189,9 @@ fn other(side: Side) -> Side {
 /// The head names the other side.
 fn cut(record: &mut Record, fact: CutFact) {
     record.held_us = record.held_us.max(fact.held_us);
-    record.at_risk = record.at_risk.saturating_add(fact.at_risk);
     let lossy = std::mem::take(&mut record.in_hand).loss_accepted;
+    record.at_risk = record.at_risk.saturating_add(fact.at_risk.unwrap_or(0));
+    record.at_risk_unknown += u32::from(lossy && fact.at_risk.is_none());
     match record.direction {
         Direction::Forward => {
             if lossy {
@@ -233,6 +242,7 @@ fn coordinated(record: &mut Record, context: &Context, fact: &CoordinatorFact) {
     figures.ranges = (fact.done, fact.in_flight, fact.failed, fact.total);
     figures.rows = (fact.rows, fact.rows_per_second);
     (figures.throttle, figures.eta_seconds, figures.workers) = (fact.throttle.clone(), fact.eta_seconds, fact.workers);
+    figures.findings.clone_from(&fact.findings);
     record.begun = true;
     if fact.round < record.round || !fact.covers_all() {
         return look_again(record, context, fact);
@@ -287,8 +297,8 @@ fn compared(record: &mut Record, now_ms: i64, fact: &CoordinatorFact) {
 }
 
 fn copies(record: &mut Record, context: &Context, fact: &CopyFact) {
-    let mismatches = fact.mismatches.values().sum();
-    record.shadow_most = (record.shadow_most.0.max(fact.samples), record.shadow_most.1.max(mismatches));
+    let all_answered = fact.answered > 0 && fact.silent == 0 && record.step == Step::Shadow;
+    record.count_shadows(&fact.shadows, all_answered);
     record.figures.copies = fact.clone();
     let now_ms = context.now_ms;
     if record.step == Step::Hold {
@@ -363,9 +373,7 @@ fn refused(record: &mut Record, context: &Context, kind: RefusalKind, (reason, m
         (Step::Cut, kind) if kind != RefusalKind::Unavailable => {
             let settle = record.in_hand.unsettled;
             record.go_on(if settle { Step::Settle } else { Step::Measure });
-            if !settle {
-                record.in_hand.sent_ms = None;
-            }
+            record.in_hand.sent_ms = record.in_hand.sent_ms.filter(|_| settle);
             record.retry(context.now_ms, hint_ms, reason, message);
         }
         _ => failed(record, context, hint_ms, reason, message),

@@ -13,7 +13,8 @@ mod undo;
 mod words;
 
 pub use record::{
-    Blocked, Direction, Figures, InHand, Log, Outcome, Record, RollbackWindow, Spec, Stage, Step, Wish, Wishes,
+    Blocked, Direction, Figures, Finding, InHand, Log, Outcome, Record, RollbackWindow, Shadowed, Spec, Stage, Step,
+    Wish, Wishes,
 };
 pub use request::{
     CoordinatorFact, CopyFact, CutFact, Phase, ReceiptFact, RefusalKind, Request, Response, ShipFact, Side,

@@ -6,8 +6,12 @@ use std::sync::Arc;
 use super::Tuning;
 use super::request::{ReceiptFact, Side};
 pub use super::words::{
-    Blocked, Direction, Figures, InHand, Log, Outcome, RollbackWindow, Spec, Stage, Step, Wish, Wishes,
+    Blocked, Direction, Figures, Finding, InHand, Log, Outcome, RollbackWindow, Shadowed, Spec, Stage, Step, Wish,
+    Wishes,
 };
+
+/// Processes whose shadow reads are told apart.
+const MOST_PROCESSES: usize = 256;
 
 /// Everything remembered of a run.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -58,10 +62,12 @@ pub struct Record {
     pub repairs: u32,
     /// Requests to compare that were followed.
     pub verified_requests: u32,
-    /// Shadow reads before these do not count: samples, mismatches.
-    pub shadow_base: (u64, u64),
-    /// The most ever seen: samples, mismatches.
-    pub shadow_most: (u64, u64),
+    /// Shadow reads of every process that ever counted some.
+    pub shadow: BTreeMap<String, Shadowed>,
+    /// What was compared before the next look does not count.
+    pub shadow_anew: bool,
+    /// Where each log stood when the comparison of the receipt, or the one under way, began: it covers everything up to there.
+    pub positions: Arc<Vec<u64>>,
     /// The announcement was made, so it must be taken back.
     pub announced: bool,
     /// Coordinator and workers were asked for, so they must go.
@@ -70,6 +76,8 @@ pub struct Record {
     pub left_behind: u32,
     /// Entries that were at risk.
     pub at_risk: u64,
+    /// Logs that were failed over by who could not know what was at risk.
+    pub at_risk_unknown: u32,
     /// Tries of this request so far that did not succeed.
     pub attempt: u32,
     /// No request before this. Unix milliseconds.
@@ -125,12 +133,14 @@ impl Record {
             receipt: None,
             repairs: 0,
             verified_requests: 0,
-            shadow_base: (0, 0),
-            shadow_most: (0, 0),
+            shadow: BTreeMap::new(),
+            shadow_anew: false,
+            positions: Arc::default(),
             announced: false,
             staffed: false,
             left_behind: 0,
             at_risk: 0,
+            at_risk_unknown: 0,
             attempt: 0,
             not_before_ms: 0,
             blocked_by: None,
@@ -160,6 +170,7 @@ impl Record {
             in_hand: InHand { dead_since_ms: None, ..self.in_hand },
             figures: Figures::default(),
             unreleased: BTreeMap::new(),
+            positions: Arc::default(),
             ..self.clone()
         }
     }
@@ -263,7 +274,37 @@ impl Record {
     /// What a receipt said counts no more.
     pub(super) fn discard_receipt(&mut self) {
         self.receipt = None;
-        self.shadow_base = self.shadow_most;
+        self.shadow_anew |= !self.shadow.is_empty();
+    }
+
+    /// Takes in what processes counted. One that is not heard of any more keeps its counts: what it found is not forgotten.
+    pub(super) fn count_shadows(&mut self, counted: &BTreeMap<String, (u64, u64)>, all_answered: bool) {
+        for (process, (samples, mismatches)) in counted {
+            let one = self.shadow.entry(process.clone()).or_default();
+            one.most = (one.most.0.max(*samples), one.most.1.max(*mismatches));
+        }
+        if self.shadow_anew && all_answered {
+            self.shadow_anew = false;
+            self.shadow.values_mut().for_each(|one| one.base = one.most);
+        }
+        // Of processes that ended long ago only what they found counts.
+        while self.shadow.len() > MOST_PROCESSES {
+            let gone =
+                self.shadow.keys().find(|process| !process.is_empty() && !counted.contains_key(*process)).cloned();
+            let Some(one) = gone.and_then(|gone| self.shadow.remove(&gone)) else { break };
+            let all = self.shadow.entry(String::new()).or_default();
+            let counts = one.counts();
+            all.most = (all.most.0 + counts.0, all.most.1 + counts.1);
+        }
+    }
+
+    /// Shadow reads that count: samples, mismatches.
+    pub fn shadow_counts(&self) -> (u64, u64) {
+        if self.shadow_anew {
+            return (0, 0);
+        }
+        let counts = self.shadow.values().map(Shadowed::counts);
+        counts.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1))
     }
 
     /// Goes on with what was tried so often, so that tries in turn slow down too.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::record::Log;
+use super::record::{Finding, Log};
 
 /// One of the two StorageCells of a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -148,6 +148,8 @@ pub struct ShipFact {
     pub lag_seconds: u32,
     /// Entries that the copy lacks.
     pub backlog: u64,
+    /// The number of the log's last entry.
+    pub last: u64,
     /// Why shipping does not go on.
     pub blocked_by: String,
 }
@@ -173,6 +175,8 @@ pub struct ReceiptFact {
     pub mismatches: BTreeMap<String, u64>,
     /// Nothing is missing, extra or differing, and every range was compared.
     pub clean: bool,
+    /// What the source held, by table: the same text for the same rows in the same order.
+    pub digests: BTreeMap<String, String>,
 }
 
 /// How far the coordinator is.
@@ -206,6 +210,8 @@ pub struct CoordinatorFact {
     pub complete: bool,
     /// Of the last verification.
     pub receipt: Option<ReceiptFact>,
+    /// Ranges and partitions that need someone.
+    pub findings: Vec<Finding>,
 }
 
 impl CoordinatorFact {
@@ -234,6 +240,8 @@ pub struct CopyFact {
     pub mismatches: BTreeMap<String, u64>,
     /// Not compared.
     pub skipped: u64,
+    /// Samples and mismatches by the process that counted them, one that began anew by another name.
+    pub shadows: BTreeMap<String, (u64, u64)>,
 }
 
 /// A log is cut over.
@@ -243,8 +251,8 @@ pub struct CutFact {
     pub term: u64,
     /// How long commands were held, in microseconds.
     pub held_us: u64,
-    /// Entries that may be lost.
-    pub at_risk: u64,
+    /// Entries that may be lost; none when whoever failed over cannot know.
+    pub at_risk: Option<u64>,
 }
 
 /// What was answered.

@@ -127,6 +127,9 @@ pub(super) fn shipped(record: &mut Record, context: &Context, fact: &ShipFact) {
         Step::Ship | Step::Resweep if serves_target && place >= record.cut => {
             // It was there before this run: only its copy is to be released at the end.
             Arc::make_mut(&mut record.logs).remove(place);
+            if place < record.positions.len() {
+                Arc::make_mut(&mut record.positions).remove(place);
+            }
             Arc::make_mut(&mut record.there).push(log);
             back_to_the_passed_over(record, None);
             return;
@@ -135,6 +138,11 @@ pub(super) fn shipped(record: &mut Record, context: &Context, fact: &ShipFact) {
         Step::Ship if !record.copied => begin_counting(record, &log, fact),
         Step::Ship | Step::Resweep if place >= record.cut => {
             notice_restarts(record, &log, fact);
+            if record.step == Step::Resweep {
+                let positions = Arc::make_mut(&mut record.positions);
+                positions.resize(record.logs.len(), 0);
+                positions[place] = fact.last;
+            }
         }
         _ => {}
     }

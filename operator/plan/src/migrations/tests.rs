@@ -213,6 +213,42 @@ fn no_shadow_read_is_no_pass_and_a_mismatch_is_not_forgotten() {
 }
 
 #[test]
+fn what_was_compared_before_a_second_verification_does_not_count_whoever_began_anew_meanwhile() {
+    let mut run = Run::new();
+    run.at(Step::Shadow);
+    let look = |run: &mut Run, counted: &[(&str, u64, u64)]| {
+        let shadows = counted.iter().map(|(name, samples, wrong)| ((*name).to_owned(), (*samples, *wrong))).collect();
+        let fact = CopyFact { answered: 2, shadows, ..CopyFact::default() };
+        run.step(None);
+        run.step(Some(&Response::Copies(fact)));
+        run.now_ms += 60_000;
+        run.record.shadow_counts()
+    };
+    run.wishes.min_samples = 1_000;
+    assert_eq!(look(&mut run, &[("a/1", 50, 0), ("b/1", 50, 1)]), (100, 1));
+    assert_eq!(look(&mut run, &[("a/1", 60, 0), ("b/2", 5, 0)]), (115, 1), "b began anew: what it found stays");
+    run.wishes.verify_requests = 1;
+    run.at(Step::Verify);
+    run.at(Step::Shadow);
+    assert_eq!(run.record.shadow_counts(), (0, 0));
+    assert_eq!(look(&mut run, &[("a/1", 70, 0), ("b/2", 6, 0)]), (0, 0));
+    assert_eq!(look(&mut run, &[("a/2", 3, 0), ("b/2", 8, 0)]), (5, 0));
+}
+
+#[test]
+fn a_log_that_ends_before_what_was_compared_of_it_needs_another_comparison() {
+    let mut run = Run::new();
+    run.at(Step::Measure);
+    assert_eq!(run.record.positions.len(), run.record.logs.len());
+    let covered = run.record.positions[0];
+    assert!(covered > 0);
+    let fact = ShipFact { serving: SOURCE.into(), term: 1, last: covered - 1, ..ShipFact::default() };
+    run.step(None);
+    run.step(Some(&Response::Shipped(fact)));
+    assert_eq!((run.blocked(), run.record.receipt.is_some()), ("ReceiptStale", false));
+}
+
+#[test]
 fn data_services_that_do_not_answer_are_no_pass() {
     let mut run = Run::new();
     run.at(Step::Shadow);

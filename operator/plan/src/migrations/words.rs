@@ -255,4 +255,38 @@ pub struct Figures {
     pub workers: u32,
     /// The copies when they were last asked about.
     pub copies: CopyFact,
+    /// What the coordinator found.
+    pub findings: Vec<Finding>,
+}
+
+/// A range or a partition that needs someone.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Finding {
+    /// Its table.
+    pub table: String,
+    /// First token.
+    pub first_token: i64,
+    /// Last token.
+    pub last_token: i64,
+    /// The partition, where one was named.
+    pub partition: String,
+    /// slow, failing, tombstones, large-partition.
+    pub kind: String,
+    /// What to do.
+    pub message: String,
+}
+
+/// Shadow reads of one process: samples, mismatches.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Shadowed {
+    /// These do not count.
+    pub base: (u64, u64),
+    /// The most ever seen.
+    pub most: (u64, u64),
+}
+
+impl Shadowed {
+    pub(super) fn counts(&self) -> (u64, u64) {
+        (self.most.0.saturating_sub(self.base.0), self.most.1.saturating_sub(self.base.1))
+    }
 }

@@ -1,4 +1,4 @@
-//! Reconciles a `Cell`: its StatefulSets and disruption budgets, paced rollouts, the entry label of its gateways, and a deletion that
+//! Reconciles a `Cell`: its StatefulSets and disruption budgets, rollouts Pod by Pod, the entry label of its gateways, and a deletion that
 //! is held until no head names it.
 
 mod observe;
@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use cell_crds::cell::CellStorage;
 use cell_crds::{Cell, CellStatus, Reason};
+use cell_plan::rollout::{Turn, turn_after};
 use cell_proto::directory::Role;
+use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::ListParams;
 use kube::{Resource, ResourceExt};
@@ -19,10 +21,10 @@ use self::rollout::SetState;
 use super::{Outcome, databases};
 use crate::apply::Finalizer;
 use crate::build::cell::{CellInput, ROLES, budget, entry_label, replicas, set};
-use crate::build::storage;
+use crate::build::{storage, store};
 use crate::context::Context;
 use crate::error::ReconcileError;
-use crate::names::{ENTRY_LABEL, manager, selector, storage_secret};
+use crate::names::{ENTRY_LABEL, manager, selector, stateful_set, storage_secret};
 use crate::report::{Standing, announce, is_transition};
 
 /// How a cell's reconcile ended, and whether others should look again.
@@ -76,17 +78,93 @@ async fn apply(input: &CellInput<'_>, context: &Context) -> Result<Result<Vec<Se
         Err(missing) => return Ok(Err(missing)),
     };
     let name = input.cell.name_any();
-    let secret = storage::secret(&storage_secret(&name), &name, input.cell.controller_owner_ref(&()), files);
+    let secret = storage::secret(&storage_secret(&name), &name, input.cell.controller_owner_ref(&()), files.contents);
     context.applier.apply(&manager("cell", "storage"), &secret).await?;
-    let mut states = Vec::new();
-    for role in ROLES {
-        // One broken role does not keep its siblings from being reconciled: a StatefulSet that fails fails this pass at its end.
-        let applied = context.applier.apply(&manager("cell", role.label()), &set(input, role)).await?;
-        context.applier.apply(&manager("cell", "budget"), &budget(input.cell, role)).await?;
-        states.push(rollout::advance(context, &applied).await?);
+    // One broken role does not keep its siblings from being reconciled: what fails first fails this pass at its end.
+    let (states, failed) = roll_out(input, context).await?;
+    if let Some(error) = failed {
+        return Err(error);
     }
     label_gateways(input.cell, context).await?;
     Ok(Ok(states))
+}
+
+/// Applies the sets of all roles and takes each one's next step: sound Pods of one at a time. Answers what failed first.
+async fn roll_out(
+    input: &CellInput<'_>,
+    context: &Context,
+) -> Result<(Vec<SetState>, Option<ReconcileError>), ReconcileError> {
+    let now_ms = cell_runtime::unix_ms();
+    let cell_turn = turn_of_cell(input, context, now_ms).await?;
+    let (mut looks, mut under_way, mut failed) = (Vec::new(), Vec::new(), None);
+    for role in ROLES {
+        let key = format!("applied/{}", stateful_set(&input.cell.name_any(), role));
+        match apply_role(input, context, role, now_ms).await {
+            Ok(look) => {
+                context.awaits_no_more(&key);
+                under_way.extend(look.under_way(now_ms).map(|why| (role, why)));
+                looks.push((role, look));
+            }
+            Err(error) => {
+                // It would be its turn in the order; what fails for long holds nobody.
+                let why = format!("the {} role could not be applied", role.label());
+                if let Turn::Others(why) = turn_after(why, context.awaits(&key, "apply", now_ms), now_ms) {
+                    under_way.push((role, why));
+                }
+                failed = failed.or(Some(error));
+            }
+        }
+    }
+    // What is under way in any role, before or after in the order, keeps the others waiting.
+    let mut states = Vec::new();
+    for (role, look) in &looks {
+        let beside = under_way.iter().find(|(other, _)| other != role).map(|(_, why)| Turn::Others(why.clone()));
+        match rollout::advance(context, look, beside.as_ref().unwrap_or(&cell_turn)).await {
+            Ok(advanced) => {
+                under_way.extend(advanced.replaced.map(|pod| (*role, format!("pod {pod} is being replaced"))));
+                states.push(advanced.state);
+            }
+            Err(error) => {
+                // A Pod may be gone all the same.
+                under_way.push((*role, format!("a step of the {} role failed", role.label())));
+                failed = failed.or(Some(error));
+            }
+        }
+    }
+    Ok((states, failed))
+}
+
+/// A cell's Pods are replaced after those of the store that serves it: theirs cannot take over from each other while it is away. The
+/// store is only looked at, and awaited for a bounded time.
+async fn turn_of_cell(input: &CellInput<'_>, context: &Context, now_ms: i64) -> Result<Turn, ReconcileError> {
+    let name = stateful_set(input.serving, Role::Store);
+    let image = &input.fleet.spec.image.cell;
+    let first = match context.applier.get::<StatefulSet>(&name).await? {
+        None => None,
+        Some(set) if store::has_other_image(&set, image) => {
+            Some(format!("StatefulSet {name} has not been given the fleet's image yet"))
+        }
+        Some(set) => rollout::look(context, &set, now_ms).await?.goes_first(now_ms),
+    };
+    let key = format!("cell/{}", input.cell.name_any());
+    Ok(match first {
+        Some(why) => turn_after(why, context.awaits(&key, image, now_ms), now_ms),
+        None => {
+            context.awaits_no_more(&key);
+            Turn::Own
+        }
+    })
+}
+
+async fn apply_role(
+    input: &CellInput<'_>,
+    context: &Context,
+    role: Role,
+    now_ms: i64,
+) -> Result<rollout::Look, ReconcileError> {
+    let applied = context.applier.apply(&manager("cell", role.label()), &set(input, role)).await;
+    context.applier.apply(&manager("cell", "budget"), &budget(input.cell, role)).await?;
+    rollout::look(context, &applied?, now_ms).await
 }
 
 /// Takes the gateways of a cordoned cell out of the entry, and brings them back: labels only, no Pod is replaced.

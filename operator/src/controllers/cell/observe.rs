@@ -106,8 +106,9 @@ fn count_units(view: &View, cell: &str) -> usize {
 async fn hold(cell: &Cell, context: &Context, seen: &Seen) -> Result<Option<String>, ReconcileError> {
     let name = cell.name_any();
     let Some(fleet) = &seen.fleet else {
-        // Without a fleet nothing can read heads, and nothing serves them either: its data stays in the StorageCell.
-        return Ok(None);
+        // Without a fleet nothing can read heads, and nothing serves them either: its data stays in the StorageCell. One that cannot be
+        // decoded still rules them.
+        return context.unread_fleet().await;
     };
     let link = context.hub.link_to(&fleet.spec.etcd);
     let view = link.directory.view().clone();

@@ -11,6 +11,9 @@ use crate::report::Standing;
 /// The standing that says what is in the way.
 pub(super) fn validate<'a>(cell: &Cell, seen: &'a Seen) -> Result<&'a Fleet, Standing> {
     let Some(fleet) = &seen.fleet else {
+        if let Some(held) = &seen.held {
+            return Err(Standing::Stalled(Reason::HoldsUnits, held.clone()));
+        }
         let message = "no Fleet in this namespace: create one; it names the etcd and the image".to_owned();
         return Err(Standing::Reconciling(Reason::NoFleet, message));
     };
@@ -147,6 +150,16 @@ mod tests {
         let standing = standing(&cell("a", "main"), &moved, &ready());
         assert!(matches!(&standing, Standing::Ready(Reason::StorageRefOutdated, _)), "{standing:?}");
         assert!(standing.message().contains(r#"{"spec":{"storageCellRef":"next"}}"#), "{standing:?}");
+    }
+
+    #[test]
+    fn a_cell_that_is_held_by_a_fleet_that_cannot_be_read_says_so() {
+        let mut unread = seen();
+        (unread.fleet, unread.held) = (None, Some("Fleet prod cannot be decoded".into()));
+        let refused = validate(&cell("a", "main"), &unread).unwrap_err();
+        assert!(matches!(&refused, Standing::Stalled(Reason::HoldsUnits, why) if why.contains("prod")), "{refused:?}");
+        unread.held = None;
+        assert_eq!(validate(&cell("a", "main"), &unread).unwrap_err().reason(), Reason::NoFleet);
     }
 
     #[test]

@@ -112,7 +112,8 @@ async fn report(
         }
     }
     let outcome = match standing {
-        Standing::Ready(..) => Outcome::Settled,
+        // A cell that went is told by no event that reaches the fleet: a look now and then keeps their number true.
+        Standing::Ready(..) => Outcome::Waiting(NOW_AND_THEN),
         Standing::Reconciling(..) => Outcome::Waiting(SOON),
         Standing::Stalled(Reason::Paused | Reason::NotSupported, _) => Outcome::Settled,
         Standing::Stalled(..) => Outcome::Waiting(NOW_AND_THEN),

@@ -11,6 +11,9 @@ use super::wish::move_name;
 use crate::context::Context;
 use crate::error::ReconcileError;
 
+/// How long the directory may take to show what a finished Move did. Moves and routes come by different watches.
+const SHOWN_WITHIN_MS: i64 = 60_000;
+
 /// Everything the later stages decide on.
 pub(super) struct Seen {
     pub(super) fleet: Option<Fleet>,
@@ -61,6 +64,13 @@ pub(super) async fn observe(guild: &Guild, context: &Context) -> Result<Seen, Re
         let unit = unit_of_guild(&view, guild_id);
         seen.current = view.place(&unit.log()).map(|place| place.cell.clone()).filter(|cell| !cell.is_empty());
     }
+    if seen.running.is_none() {
+        seen.running = moves
+            .iter()
+            .filter(of_guild)
+            .find(|one| seen.is_behind(one))
+            .map(|one| RunningMove { name: one.name_any(), to: one.spec.to.clone() });
+    }
     let cell = seen.current.as_ref().and_then(|name| seen.cells.iter().find(|cell| cell.name_any() == *name));
     seen.storage_cell = cell.map(|cell| cell.spec.storage_cell_ref.clone());
     let wishes = guild.spec.placement.is_some() || guild.spec.promotion.as_ref().is_some_and(|one| one.auto);
@@ -74,6 +84,15 @@ pub(super) async fn observe(guild: &Guild, context: &Context) -> Result<Seen, Re
 }
 
 impl Seen {
+    /// Whether a Move has just brought the guild somewhere that the directory does not show yet: it counts as under way.
+    fn is_behind(&self, one: &Move) -> bool {
+        let Some(status) = &one.status else { return false };
+        let ended_ms = status.finished_at.as_ref().map_or(0, |ended| ended.0.as_millisecond());
+        status.result == Some(MoveResult::Completed)
+            && self.now_ms - ended_ms < SHOWN_WITHIN_MS
+            && self.current.as_ref() != Some(&one.spec.to)
+    }
+
     pub(super) fn situation(&self, wanted: &Wish, guild: &Guild) -> Situation {
         let target = wanted.cell().and_then(|name| self.cells.iter().find(|cell| cell.name_any() == name));
         let ready = |cell: &Cell| {
@@ -99,5 +118,39 @@ fn label(result: MoveResult) -> &'static str {
         MoveResult::Aborted => "Aborted",
         MoveResult::RolledBack => "RolledBack",
         MoveResult::Refused => "Refused",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_move_that_has_just_ended_counts_as_under_way_until_the_directory_shows_it() {
+        let one = |result: &str, ended_ms: i64| -> Move {
+            serde_json::from_value(json!({"metadata": {"name": "m"}, "spec": {"guild": "7", "from": "a", "to": "b"},
+                "status": {"result": result, "finishedAt": crate::report::time_of(ended_ms)}}))
+            .unwrap()
+        };
+        let seen = |current: &str| Seen {
+            fleet: None,
+            current: Some(current.to_owned()),
+            storage_cell: None,
+            cells: Vec::new(),
+            running: None,
+            finished: Vec::new(),
+            promotions_running: 0,
+            paused: false,
+            is_known: true,
+            has_load: false,
+            sample: Sample::default(),
+            now_ms: 100_000,
+        };
+        assert!(seen("a").is_behind(&one("Completed", 99_000)));
+        assert!(!seen("b").is_behind(&one("Completed", 99_000)), "it is shown");
+        assert!(!seen("a").is_behind(&one("Completed", 30_000)), "somebody moved it on since");
+        assert!(!seen("a").is_behind(&one("Aborted", 99_000)));
     }
 }

@@ -39,6 +39,16 @@ pub async fn reconcile(one: &StorageMigration, context: &Context) -> Result<Outc
         Err(message) => return give_up(one, context, Standing::Stalled(Reason::InvalidSpec, message)).await,
     };
     let Some(fleet) = context.stores.fleet() else {
+        // A Fleet that cannot be read has not released its etcd: what the run left there is still to be undone.
+        if let Some(why) = context.unread_fleet().await? {
+            return wait(one, context, Standing::Stalled(Reason::InvalidSpec, why)).await;
+        }
+        if one.metadata.deletion_timestamp.is_some() {
+            // Whoever deletes it with the Fleet gone cannot have it undone any more: its etcd is not known.
+            tracing::warn!(name = one.name_any(), "deleted without a Fleet: what its run left in etcd stays there");
+            context.applier.finalizer(one, Finalizer::Released).await?;
+            return Ok(Outcome::Settled);
+        }
         let message = "no Fleet in this namespace: create one".to_owned();
         return wait(one, context, Standing::Reconciling(Reason::NoFleet, message)).await;
     };

@@ -1,19 +1,16 @@
 //! Performs one request of a migration: by the directory, by Kubernetes objects, or by a call to a process. It decides nothing.
 
-use std::collections::BTreeSet;
-
 use cell_crds::condition::is_ready;
 use cell_crds::storage_cell::FlaggedRange;
 use cell_crds::{Cell, Engine, Fleet, StorageCell, StorageMigration};
-use cell_plan::migrations::{Record, Request, Response, Side};
+use cell_plan::migrations::{Finding, Record, Request, Response, Side};
 use cell_proto::directory::{Migration, Role};
-use cell_proto::v1::RangeFinding;
 use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
 use k8s_openapi::api::core::v1::{Secret, Service};
 use kube::{Resource, ResourceExt};
 use serde_json::json;
 
-use super::super::databases::{self, Probe, needed, serving};
+use super::super::databases::{self, Probe, carried, needed, serving};
 use crate::apply::Object;
 use crate::build::migration::{MigrationInput, coordinator_service, coordinator_set, worker_deployment};
 use crate::build::probe::ProbeInput;
@@ -68,8 +65,10 @@ impl Hands<'_> {
                     paused: *paused,
                 };
                 let answer = caller.control(wanted).await;
-                if matches!(&answer, Ok(Response::Coordinator(fact)) if fact.covers_all()) {
-                    self.flag(&caller, &spec.source).await;
+                if let Ok(Response::Coordinator(fact)) = &answer
+                    && fact.covers_all()
+                {
+                    self.flag(&fact.findings, &spec.source).await;
                 }
                 answer
             }
@@ -86,9 +85,8 @@ impl Hands<'_> {
     }
 
     /// What a finished phase found slow or full of tombstones is shown at the StorageCell it was read from. Losing it is harmless.
-    async fn flag(&self, caller: &MigrateCaller<'_>, source: &str) {
-        let Ok(state) = caller.state().await else { return };
-        let flagged: Vec<FlaggedRange> = state.findings.iter().take(MOST_FLAGGED).map(flagged).collect();
+    async fn flag(&self, findings: &[Finding], source: &str) {
+        let flagged: Vec<FlaggedRange> = findings.iter().take(MOST_FLAGGED).map(super::status::flagged).collect();
         let Ok(Some(storage)) = self.context.applier.get::<StorageCell>(source).await else { return };
         let mut status = storage.status.clone().unwrap_or_default();
         if flagged.is_empty() || status.flagged_ranges == flagged {
@@ -125,7 +123,8 @@ impl Hands<'_> {
         };
         let hash = databases::hash(&files, "");
         let name = self.one.name_any();
-        let secret = storage::secret(&migration_secret(&name), &name, self.one.controller_owner_ref(&()), files);
+        let secret =
+            storage::secret(&migration_secret(&name), &name, self.one.controller_owner_ref(&()), files.contents);
         self.context.applier.apply(&manager("migration", "storage"), &secret).await?;
         Ok(Ok(hash))
     }
@@ -204,12 +203,7 @@ impl Hands<'_> {
             let mut storage = status.storage.clone().unwrap_or_default();
             let before = storage.clone();
             storage.serving = serving(&cell);
-            if spec.units.is_empty() && storage.serving == spec.source {
-                storage.serving.clone_from(&spec.target);
-            } else if storage.serving == spec.source {
-                let others: BTreeSet<String> = storage.others.iter().cloned().chain([spec.target.clone()]).collect();
-                storage.others = others.into_iter().collect();
-            }
+            carried(&mut storage, spec);
             if storage != before {
                 status.storage = Some(storage);
                 self.context.applier.status(&manager("cell", "status"), &cell, json!(status)).await?;
@@ -241,17 +235,6 @@ impl Hands<'_> {
             self.context.applier.delete(&found).await?;
         }
         Ok(true)
-    }
-}
-
-fn flagged(found: &RangeFinding) -> FlaggedRange {
-    FlaggedRange {
-        table: found.table.clone(),
-        first_token: found.first_token,
-        last_token: found.last_token,
-        partition: Some(found.partition.clone()).filter(|partition| !partition.is_empty()),
-        kind: found.kind.clone(),
-        message: found.message.clone(),
     }
 }
 

@@ -1,10 +1,12 @@
 //! Mirrors a run in the migration's status: stages and transitions at once, figures rounded and rarely, nothing when nothing changed.
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
+use cell_crds::storage_cell::FlaggedRange;
 use cell_crds::storage_migration::{RangesStatus, ReceiptStatus, ShadowStatus};
 use cell_crds::{MigrationResult, Reason, RollbackReadiness, StorageMigration, StorageMigrationStatus};
-use cell_plan::migrations::{Direction, Outcome as Ended, ReceiptFact, Record, RollbackWindow, Wish};
+use cell_plan::migrations::{Direction, Finding, Outcome as Ended, ReceiptFact, Record, RollbackWindow, Wish};
 use serde_json::json;
 
 use crate::context::Context;
@@ -16,6 +18,10 @@ use crate::report::{Standing, announce, is_transition, now, time_of};
 const FIGURES_EVERY: Duration = Duration::from_secs(5);
 /// A wait shorter than this many tries is no news.
 const QUIET_TRIES: u32 = 3;
+/// Findings and digests shown, as the schema bounds them, and the words of one finding.
+const MOST_FINDINGS: usize = 20;
+const MOST_DIGESTS: usize = 64;
+const MOST_WORDS: usize = 600;
 
 /// Reports one run.
 pub(super) struct Reporter<'a> {
@@ -202,7 +208,31 @@ fn whole(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
-fn receipt(fact: &ReceiptFact) -> ReceiptStatus {
+/// What was found in this run: what the coordinator says now, and what it said of heavy ranges in phases before.
+fn findings(before: &[FlaggedRange], now: &[Finding]) -> Vec<FlaggedRange> {
+    let mut all: Vec<FlaggedRange> = now.iter().map(flagged).collect();
+    let place = |one: &FlaggedRange| (one.kind.clone(), one.table.clone(), one.first_token, one.last_token);
+    let known: BTreeSet<_> = all.iter().map(place).collect();
+    let lasting = |one: &&FlaggedRange| ["slow", "tombstones", "large-partition"].contains(&one.kind.as_str());
+    all.extend(before.iter().filter(lasting).filter(|one| !known.contains(&place(one))).cloned());
+    all.sort_by_key(|one| std::cmp::Reverse(one.partition.is_some()));
+    all.truncate(MOST_FINDINGS);
+    all
+}
+
+/// A finding as resources show it.
+pub(super) fn flagged(found: &Finding) -> FlaggedRange {
+    FlaggedRange {
+        table: found.table.clone(),
+        first_token: found.first_token,
+        last_token: found.last_token,
+        partition: Some(found.partition.clone()).filter(|partition| !partition.is_empty()),
+        kind: found.kind.clone(),
+        message: found.message.chars().take(MOST_WORDS).collect(),
+    }
+}
+
+fn receipt(fact: &ReceiptFact, positions: &[u64]) -> ReceiptStatus {
     ReceiptStatus {
         clean: fact.clean,
         round: i32::try_from(fact.round).unwrap_or(i32::MAX),
@@ -210,6 +240,8 @@ fn receipt(fact: &ReceiptFact) -> ReceiptStatus {
         repaired: whole(fact.repaired),
         mismatches: fact.mismatches.iter().take(32).map(|(class, count)| (class.clone(), whole(*count))).collect(),
         ended_at: (fact.ended_ms > 0).then(|| time_of(fact.ended_ms)),
+        entries: (!positions.is_empty()).then(|| whole(positions.iter().sum())),
+        digests: fact.digests.iter().take(MOST_DIGESTS).map(|(name, text)| (name.clone(), text.clone())).collect(),
     }
 }
 
@@ -238,10 +270,15 @@ fn status(
     let ranges =
         RangesStatus { done: whole(done), failed: whole(failed), in_flight: whole(in_flight), total: whole(total) };
     let copies = Some(&figures.copies).filter(|copies| copies.answered > 0);
-    let shadow = copies.filter(|copies| copies.samples > 0 || copies.skipped > 0).map(|copies| ShadowStatus {
-        samples: rounded(copies.samples),
-        mismatches: copies.mismatches.iter().take(32).map(|(class, count)| (class.clone(), whole(*count))).collect(),
-        skipped: rounded(copies.skipped),
+    let (samples, mismatches) = record.shadow_counts();
+    let shadow = copies.filter(|copies| copies.samples > 0 || copies.skipped > 0).map(|copies| {
+        // Of those before the last comparison nothing is shown: they do not count.
+        let classes = copies.mismatches.iter().take(32).filter(|_| mismatches > 0);
+        ShadowStatus {
+            samples: rounded(samples),
+            mismatches: classes.map(|(class, count)| (class.clone(), whole(*count))).collect(),
+            skipped: rounded(copies.skipped),
+        }
     });
     StorageMigrationStatus {
         observed_generation: one.metadata.generation,
@@ -259,11 +296,17 @@ fn status(
         eta_seconds: (working && figures.eta_seconds > 0).then(|| rounded(u64::from(figures.eta_seconds))),
         backlog: copies.map(|copies| rounded(copies.backlog)),
         lag_seconds: copies.map(|copies| i64::from(copies.lag_seconds)),
-        receipt: record.receipt.as_ref().map(receipt).or_else(|| before.receipt.clone()),
+        receipt: record
+            .receipt
+            .as_ref()
+            .map(|fact| receipt(fact, &record.positions))
+            .or_else(|| before.receipt.clone()),
         shadow: shadow.or_else(|| before.shadow.clone()),
         rollback_readiness: Some(readiness),
         rollback_until: until,
         entries_at_risk: (record.at_risk > 0).then(|| whole(record.at_risk)),
+        logs_with_unknown_loss: (record.at_risk_unknown > 0).then(|| i64::from(record.at_risk_unknown)),
+        findings: findings(&before.findings, &figures.findings),
         held_microseconds: (record.held_us > 0).then(|| whole(record.held_us)),
         blocked_by: blocked(record).map(|blocked| format!("{}: {}", blocked.reason, blocked.message)),
         result,
@@ -313,6 +356,23 @@ mod tests {
         (record.step, record.outcome) = (Step::Done, Some(Ended::Aborted));
         let status = seen(&record);
         assert_eq!((status.ranges, status.result), (None, Some(MigrationResult::Aborted)));
+    }
+
+    #[test]
+    fn heavy_ranges_stay_named_when_the_next_phase_has_begun_and_failed_ones_only_while_they_fail() {
+        let found = |kind: &str, partition: &str| Finding {
+            table: "messages".into(),
+            kind: kind.into(),
+            partition: partition.into(),
+            ..Finding::default()
+        };
+        let mut record = record();
+        record.figures.findings = vec![found("failing", ""), found("tombstones", "(7)")];
+        let before = seen(&record).findings;
+        let kinds = |all: &[FlaggedRange]| all.iter().map(|one| one.kind.clone()).collect::<Vec<_>>();
+        assert_eq!(kinds(&before), ["tombstones", "failing"]);
+        assert_eq!(kinds(&findings(&before, &[found("slow", "")])), ["tombstones", "slow"]);
+        assert_eq!(findings(&before, &vec![found("slow", ""); 50]).len(), MOST_FINDINGS);
     }
 
     #[test]

@@ -40,6 +40,9 @@ pub async fn reconcile(one: &Move, context: &Context) -> Result<Outcome, Reconci
             // Without a Fleet there is no etcd to ask, and no cell that a run could ask anything of.
             return finish(one, context, None).await;
         }
+        if let Some(why) = context.unread_fleet().await? {
+            return wait(one, context, Standing::Stalled(Reason::InvalidSpec, why)).await;
+        }
         let message = "no Fleet in this namespace: create one".to_owned();
         return wait(one, context, Standing::Reconciling(Reason::NoFleet, message)).await;
     };

@@ -37,7 +37,7 @@ pub(super) async fn look(
         Err(missing) => return Ok(Seen::of(Standing::Stalled(Reason::ReferenceNotFound, missing))),
     };
     let content = databases::hash(&found, &fleet.spec.image.cell);
-    let secret = files::secret(&probe_secret(&name), &name, storage.controller_owner_ref(&()), found);
+    let secret = files::secret(&probe_secret(&name), &name, storage.controller_owner_ref(&()), found.contents);
     context.applier.apply(&manager("storagecell", "probe"), &secret).await?;
     let well = storage.status.as_ref().and_then(|status| status.probed_hash.as_ref()) == Some(&content);
     let every_ms = if well { WELL_EVERY_MS } else { ILL_EVERY_MS };

@@ -7,6 +7,7 @@ mod validate;
 use std::time::Duration;
 
 use cell_crds::{DeletionPolicy, Engine, Fleet, Reason, StorageCell, StorageCellStatus};
+use cell_plan::rollout::Turn;
 use cell_proto::directory::Role;
 use k8s_openapi::api::apps::v1::StatefulSet;
 use kube::ResourceExt;
@@ -25,7 +26,7 @@ use crate::report::{Standing, announce, is_transition};
 const SOON: Duration = Duration::from_secs(1);
 const NOW_AND_THEN: Duration = Duration::from_secs(15);
 /// Version of the tables' schema that this operator's cells write.
-const SCHEMA_VERSION: i32 = 1;
+const SCHEMA_VERSION: i32 = 2;
 
 /// How it stands, and what a probe found of a database.
 struct Seen {
@@ -89,6 +90,10 @@ fn users(context: &Context, name: &str) -> Vec<String> {
     let under_way = migrations.iter().filter(|one| one.status.as_ref().is_none_or(|status| status.result.is_none()));
     let names_it = under_way.filter(|one| one.spec.source == name || one.spec.target == name);
     users.extend(names_it.map(|one| format!("StorageMigration {}", one.name_any())));
+    // What cannot be read may refer to it.
+    users.extend(context.stores.undecoded_cells().map(|name| format!("perhaps Cell {name}, which cannot be decoded")));
+    let unread = context.stores.undecoded_migrations();
+    users.extend(unread.map(|name| format!("perhaps StorageMigration {name}, which cannot be decoded")));
     users
 }
 
@@ -101,7 +106,8 @@ async fn embedded(
     let set: StatefulSet = build::store::set(storage, fleet, context.common(fleet));
     context.applier.apply(&manager("storagecell", "service"), &build::store::service(storage)).await?;
     let set = context.applier.apply(&manager("storagecell", "store"), &set).await?;
-    Ok(match rollout::advance(context, &set).await? {
+    let look = rollout::look(context, &set, cell_runtime::unix_ms()).await?;
+    Ok(match rollout::advance(context, &look, &Turn::Own).await?.state {
         rollout::SetState::Ready { pods } => {
             Standing::Ready(Reason::AsDesired, format!("{pods} store pod is ready; used by {} cells", users.len()))
         }

@@ -1,6 +1,6 @@
-//! Backfill together with shipping, for one row: batches that grow stale, write times, cell-wise merge, deletes before and after the
-//! copied row, times to live, tombstone collection, a ship cursor behind retention, and the receipt at the end. The log itself is
-//! taken for granted here; `log` models it.
+//! Backfill together with shipping, for one row: batches that grow stale, write times, cell-wise merge, deletes of rows and of ranges
+//! before and after the copied row, times to live, tombstone collection, a ship cursor behind retention, and the receipt at the end. The
+//! log itself is taken for granted here; `log` models it.
 
 mod copy;
 pub mod scenarios;

@@ -25,6 +25,8 @@ pub enum Kind {
     Edit,
     /// Nothing any more.
     Delete,
+    /// Neither this row nor any beside it: one tombstone of a range, which is there whether the row is or not.
+    DeleteRange,
 }
 
 /// One entry of the origin's log; its number is its write time.
@@ -47,15 +49,36 @@ pub struct Cell {
     pub expires: u8,
 }
 
+/// What deletes: by its write time, for as long as it is kept.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Tombstone {
+    /// Its write time; 0 when there is none.
+    pub written: u8,
+    /// When it reached the store.
+    pub at: u8,
+}
+
+impl Tombstone {
+    fn raise(&mut self, written: u8, now: u8) {
+        if written > self.written {
+            *self = Self { written, at: now };
+        }
+    }
+
+    fn is_old(self, grace: u8, now: u8) -> bool {
+        self.written > 0 && self.at + grace <= now
+    }
+}
+
 /// A row of two cells and what deleted it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Row {
     /// Written by whole rows only, and also by edits.
     pub cells: [Cell; 2],
-    /// The newest deletion's write time; 0 when there is none.
-    pub tombstone: u8,
-    /// When it reached the store.
-    pub deleted_at: u8,
+    /// Its own newest deletion.
+    pub tombstone: Tombstone,
+    /// The newest one of a range that it lies in.
+    pub range: Tombstone,
 }
 
 impl Row {
@@ -68,15 +91,24 @@ impl Row {
 
     /// Deletes what was written up to a time.
     pub fn delete(&mut self, written: u8, now: u8) {
-        if written > self.tombstone {
-            (self.tombstone, self.deleted_at) = (written, now);
-        }
+        self.tombstone.raise(written, now);
+    }
+
+    /// Deletes the range up to a time. An engine may drop at once what lies under it: it is hidden either way.
+    pub fn delete_range(&mut self, written: u8, now: u8) {
+        self.range.raise(written, now);
+        self.drop_up_to(written);
+    }
+
+    fn drop_up_to(&mut self, written: u8) {
+        self.cells.iter_mut().filter(|cell| cell.written <= written).for_each(|cell| *cell = Cell::default());
     }
 
     /// A cell as a reader sees it.
     pub fn read(&self, index: usize, now: u8) -> Option<Cell> {
         let cell = self.cells[index];
-        (cell.written > self.tombstone && (cell.expires == 0 || cell.expires > now)).then_some(cell)
+        let deleted = self.tombstone.written.max(self.range.written);
+        (cell.written > deleted && (cell.expires == 0 || cell.expires > now)).then_some(cell)
     }
 
     /// Every cell a reader sees.
@@ -86,10 +118,13 @@ impl Row {
 
     /// Compaction: what is deleted or expired for longer than the grace is gone, with its tombstone.
     pub fn collect(&mut self, grace: u8, now: u8) {
-        let tombstone = self.tombstone;
-        if tombstone > 0 && self.deleted_at + grace <= now {
-            self.cells.iter_mut().filter(|cell| cell.written <= tombstone).for_each(|cell| *cell = Cell::default());
-            (self.tombstone, self.deleted_at) = (0, 0);
+        for tombstone in [self.tombstone, self.range].into_iter().filter(|tombstone| tombstone.is_old(grace, now)) {
+            self.drop_up_to(tombstone.written);
+        }
+        for tombstone in [&mut self.tombstone, &mut self.range] {
+            if tombstone.is_old(grace, now) {
+                *tombstone = Tombstone::default();
+            }
         }
         let gone = |cell: &&mut Cell| cell.expires != 0 && cell.expires + grace <= now;
         self.cells.iter_mut().filter(gone).for_each(|cell| *cell = Cell::default());
@@ -102,6 +137,7 @@ impl Row {
             Kind::Put | Kind::PutBriefly => (0..2).for_each(|index| self.write(index, cell)),
             Kind::Edit => self.write(1, cell),
             Kind::Delete => self.delete(number, now),
+            Kind::DeleteRange => self.delete_range(number, now),
         }
     }
 }

@@ -10,6 +10,7 @@ use cell_store::{Reply, StoreError};
 use prost::Message as _;
 
 use super::{Claim, ClaimStep, Next, head_of, value_of};
+use crate::domain;
 use crate::machine::owner::{Job, Owner, same_claim, segment_of};
 use crate::machine::places::{Locator, Search};
 use crate::machine::types::{Effect, Inheritance};
@@ -154,12 +155,13 @@ impl LogMachine {
                 self.window.note(&stored, segment);
                 continue;
             }
-            let Ok(entry) = Entry::decode(stored.body.as_slice()) else {
-                self.effects.push(Effect::Trouble(format!("{} of {} cannot be read", stored.number, self.me.log)));
-                return self
-                    .release(Refusal::new(Reason::StoreUnavailable, "the log holds an entry that cannot be read"));
+            let entry = match domain::entry_of(&stored) {
+                Ok(entry) => std::sync::Arc::new(entry),
+                Err(unreadable) => {
+                    self.effects.push(Effect::Trouble(format!("cannot serve {}: {unreadable}", self.me.log)));
+                    return self.release(Refusal::new(Reason::StoreUnavailable, unreadable.to_string()));
+                }
             };
-            let entry = std::sync::Arc::new(entry);
             self.window.insert(&entry, segment);
             backlog.push_back(entry);
         }

@@ -11,7 +11,7 @@ use prost::Message as _;
 
 use super::attach::Attach;
 use super::{Answer, Copy, Step, View, Went, ship_cursor};
-use crate::domain::tables;
+use crate::domain::{self, tables};
 use crate::machine::owner::segment_of;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -212,8 +212,7 @@ impl Copy {
             None => Went::Failed(Step::Moving(Moving::Idle), "the serving log could not be read to its end".to_owned()),
             Some(_) => {
                 let known = |entry: &&StoredEntry| entry.number <= view.owner.statics.last;
-                let decoded: Result<Vec<Entry>, _> =
-                    reply.entries.iter().filter(known).map(|entry| Entry::decode(entry.body.as_slice())).collect();
+                let decoded: Result<Vec<Entry>, _> = reply.entries.iter().filter(known).map(domain::entry_of).collect();
                 let Ok(entries) = decoded else {
                     return Went::Failed(Step::Moving(here), "the log holds an entry that cannot be read".to_owned());
                 };

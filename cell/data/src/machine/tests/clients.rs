@@ -1,7 +1,7 @@
-//! The clients of a simulation: operations that create, edit and delete messages, each kept until it is acknowledged or refused.
+//! The clients of a simulation: operations that create, edit and delete messages, one or several at once, each kept until it is acknowledged or refused.
 
 use cell_proto::v1::change::Kind;
-use cell_proto::v1::{Change, Message, MessageCreated, MessageDeleted, MessageEdited, Reason, User};
+use cell_proto::v1::{Change, Message, MessageCreated, MessageDeleted, MessageEdited, MessagesDeleted, Reason, User};
 use rand::Rng;
 use rand::rngs::StdRng;
 
@@ -28,6 +28,8 @@ pub(super) struct Operation {
     /// The message it made, edits or deletes.
     pub(super) message_id: i64,
     pub(super) deletes: bool,
+    /// What it deletes at once.
+    pub(super) bulk: Vec<i64>,
     pub(super) sent: bool,
 }
 
@@ -58,7 +60,7 @@ pub(super) fn command(number: u64, deadline_ms: i64, kind: Kind) -> Command {
 
 impl Clients {
     /// A new operation: more often a change of an old message than one of its own.
-    pub(super) fn create(&mut self, rng: &mut StdRng, deadline_ms: i64) -> usize {
+    pub(super) fn create(&mut self, rng: &mut StdRng, deadline_ms: i64, bulk_of_1000: u32) -> usize {
         let known: Vec<i64> = self
             .operations
             .iter()
@@ -68,6 +70,13 @@ impl Clients {
             .collect();
         let number = self.operations.len() as u64 + 1;
         let (channel_id, guild_id) = (self.channel_id, GUILD);
+        if bulk_of_1000 > 0 && known.len() >= 3 && rng.random_range(0..1000) < bulk_of_1000 {
+            let bulk = bulk_of(&known, rng);
+            let message_ids = bulk.clone();
+            let kind =
+                Kind::MessagesDeleted(MessagesDeleted { guild_id, channel_id, message_ids, ..Default::default() });
+            return self.push(command(number, deadline_ms, kind), 0, true, bulk);
+        }
         let recent = &known[known.len().saturating_sub(3)..];
         let target =
             if recent.is_empty() || rng.random_bool(0.4) { 0 } else { recent[rng.random_range(0..recent.len())] };
@@ -89,21 +98,32 @@ impl Clients {
             let message = Message { guild_id, channel_id, author, content, ..Message::default() };
             Kind::MessageCreated(MessageCreated { message: Some(message) })
         };
-        self.operations.push(Operation {
-            command: command(number, deadline_ms, kind),
-            state: State::Open,
-            message_id: target,
-            deletes,
-            sent: false,
-        });
+        self.push(command(number, deadline_ms, kind), target, deletes, Vec::new())
+    }
+
+    fn push(&mut self, command: Command, message_id: i64, deletes: bool, bulk: Vec<i64>) -> usize {
+        self.operations.push(Operation { command, state: State::Open, message_id, deletes, bulk, sent: false });
         self.operations.len() - 1
     }
 
     /// Whether a refusal of "no such message" contradicts what clients know: nobody ever tried to delete it.
     pub(super) fn is_wrong(&self, index: usize, reason: Reason) -> bool {
         let message_id = self.operations[index].message_id;
-        let tried = |operation: &Operation| operation.deletes && operation.sent && operation.message_id == message_id;
+        let names = |operation: &Operation| operation.message_id == message_id || operation.bulk.contains(&message_id);
+        let tried = |operation: &Operation| message_id != 0 && operation.deletes && operation.sent && names(operation);
         let others = self.operations.iter().enumerate().any(|(other, operation)| other != index && tried(operation));
         reason == Reason::NotFound && !others
     }
+}
+
+/// Some of the latest messages, and sometimes one that never was.
+fn bulk_of(known: &[i64], rng: &mut StdRng) -> Vec<i64> {
+    let recent = &known[known.len().saturating_sub(6)..];
+    let mut bulk: Vec<i64> = recent.iter().filter(|_| rng.random_bool(0.6)).copied().collect();
+    if bulk.len() < 2 || rng.random_bool(0.2) {
+        bulk = vec![recent[0], recent[1], recent[1] + 1];
+    }
+    bulk.sort_unstable();
+    bulk.dedup();
+    bulk
 }

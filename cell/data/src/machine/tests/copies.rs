@@ -203,7 +203,10 @@ impl Schedule {
             if old && self.world.plan.store.backfill_rereads {
                 batch.rows = rows_of(&mut self.world.side(source).tables, &batch.partition);
             }
-            let mutations = as_writes(&batch.partition, &batch.rows);
+            let mut mutations = as_writes(&batch.partition, &batch.rows);
+            if !self.world.plan.store.backfill_keeps_times {
+                mutations.iter_mut().for_each(|mutation| mutation.timestamp_us = self.world.now_us);
+            }
             if !mutations.is_empty() {
                 let write: Request = WriteRequest { timestamp_us: 1, mutations, ttl_seconds: 0 }.into();
                 self.world.side(&copy.target).tables.handle(write, 0).unwrap();

@@ -12,7 +12,7 @@ use super::world::logs;
 use super::{Faults, Plan, Protections, StoreRules};
 
 const STILL: Faults =
-    Faults { crash: 0, unknown: 0, late: 0, claim: 0, switch: 0, split: 1, jump: 0, copy: 0, skew_us: 0 };
+    Faults { crash: 0, unknown: 0, late: 0, claim: 0, switch: 0, split: 1, jump: 0, copy: 0, bulk: 0, skew_us: 0 };
 
 /// Requests a whole script makes at most.
 const MOST: u32 = 400;
@@ -36,7 +36,7 @@ impl Schedule {
                 430 => self.world.input(0, &bucket, Input::Close { run_id: "switch-1".into() }),
                 _ if round % 9 == 0 && round < 500 => {
                     let deadline_ms = self.world.now_us / 1000 + 1500;
-                    let index = self.clients.create(&mut rng, deadline_ms);
+                    let index = self.clients.create(&mut rng, deadline_ms, 0);
                     let log = if self.world.ghost.split_out { &own } else { &bucket };
                     self.send_to(0, log, index);
                 }

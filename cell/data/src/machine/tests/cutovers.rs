@@ -1,7 +1,7 @@
 //! Rules of copies whose absence needs one exact order of events: each played by hand, with the rule and without it.
 
-use cell_proto::v1::MessageDeleted;
 use cell_proto::v1::change::Kind;
+use cell_proto::v1::{ChannelDeleted, MessageDeleted, MessagesDeleted};
 use cell_store::Request;
 use rand::SeedableRng;
 use rand::rngs::StdRng;
@@ -13,7 +13,7 @@ use super::world::logs;
 use super::{Faults, Plan, Protections, StoreRules};
 
 const STILL: Faults =
-    Faults { crash: 0, unknown: 0, late: 0, claim: 0, switch: 0, split: 0, jump: 0, copy: 1, skew_us: 0 };
+    Faults { crash: 0, unknown: 0, late: 0, claim: 0, switch: 0, split: 0, jump: 0, copy: 1, bulk: 0, skew_us: 0 };
 
 fn schedule_of(owners: usize, rules: Protections, store: StoreRules) -> Schedule {
     let mut schedule = Schedule::new(Plan { owners, steps: 0, faults: STILL, rules, store }, 1);
@@ -43,7 +43,7 @@ impl Schedule {
 
     fn write_message(&mut self) {
         let mut rng = StdRng::seed_from_u64(self.runs);
-        let index = self.clients.create(&mut rng, self.world.now_us / 1000 + 1500);
+        let index = self.clients.create(&mut rng, self.world.now_us / 1000 + 1500, 0);
         self.send_to(0, &logs()[0], index);
     }
 
@@ -295,5 +295,51 @@ fn a_verification_that_does_not_wait_until_things_settle_is_caught() {
         schedule.world.ghost.compare("B", &mut tables);
         let verdict = schedule.verdict();
         assert_eq!(verdict.is_ok(), verify_settles, "{verdict:?}");
+    }
+}
+
+/// A worker has read a channel's messages; they are deleted by ranges, which are shipped; only then it writes what it has read.
+fn backfill_around(delete: impl Fn(i64, Vec<i64>) -> Kind, store: StoreRules) -> Result<(), String> {
+    let mut schedule = schedule(Protections::ALL, store);
+    while schedule.clients.operations.iter().filter(|operation| operation.message_id != 0).count() < 4 {
+        schedule.write_message();
+        schedule.runs += 1;
+        schedule.calm();
+    }
+    schedule.ship_first();
+    schedule.read_batch(0, "messages");
+    let mut ids: Vec<i64> = schedule.clients.operations.iter().map(|operation| operation.message_id).collect();
+    ids.sort_unstable();
+    ids.dedup();
+    let before = schedule.world.ghost.committed.len();
+    schedule.commit(delete(schedule.clients.channel_id, ids));
+    assert_eq!(schedule.world.ghost.committed.len(), before + 1, "one entry, whatever it deletes");
+    schedule.calm();
+    schedule.fill_without_verifying();
+    let mut tables = schedule.world.side("B").tables.clone();
+    schedule.world.ghost.compare("B", &mut tables);
+    schedule.verdict()
+}
+
+fn delete_by_run(channel_id: i64, message_ids: Vec<i64>) -> Kind {
+    Kind::MessagesDeleted(MessagesDeleted { guild_id: GUILD, channel_id, message_ids, ..MessagesDeleted::default() })
+}
+
+fn delete_the_channel(channel_id: i64, _: Vec<i64>) -> Kind {
+    Kind::ChannelDeleted(ChannelDeleted { guild_id: GUILD, channel_id })
+}
+
+#[test]
+fn a_backfill_brings_nothing_back_that_a_range_deleted_while_it_was_on_its_way() {
+    backfill_around(delete_by_run, StoreRules::ALL).unwrap();
+    backfill_around(delete_the_channel, StoreRules::ALL).unwrap();
+}
+
+#[test]
+fn a_backfill_that_does_not_keep_write_times_brings_back_what_a_range_deleted() {
+    let careless = StoreRules { backfill_keeps_times: false, ..StoreRules::ALL };
+    for delete in [delete_by_run, delete_the_channel] {
+        let verdict = backfill_around(delete, careless).unwrap_err();
+        assert!(verdict.contains("differs from its log's fold"), "{verdict}");
     }
 }

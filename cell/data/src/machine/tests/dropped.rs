@@ -11,7 +11,7 @@ use super::world::logs;
 use super::{Faults, Plan, Protections, StoreRules};
 
 const STILL: Faults =
-    Faults { crash: 0, unknown: 0, late: 0, claim: 0, switch: 0, split: 0, jump: 0, copy: 0, skew_us: 0 };
+    Faults { crash: 0, unknown: 0, late: 0, claim: 0, switch: 0, split: 0, jump: 0, copy: 0, bulk: 0, skew_us: 0 };
 
 /// Older than the age at which a segment is left, and than the retention.
 const LONG_US: i64 = 60_000_000;
@@ -49,7 +49,7 @@ impl Schedule {
 
     pub(super) fn write_at(&mut self, process: usize) {
         let mut rng = StdRng::seed_from_u64(self.clients.operations.len() as u64);
-        let index = self.clients.create(&mut rng, self.world.now_us / 1000 + 1500);
+        let index = self.clients.create(&mut rng, self.world.now_us / 1000 + 1500, 0);
         self.send_to(process, &logs()[0], index);
     }
 

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use cell_proto::v1::change::Kind;
-use cell_proto::v1::{AppendRequest, Entry, Head, ReadRowsRequest, SegmentReply, WriteRequest};
+use cell_proto::v1::{AppendRequest, Entry, Head, MessagesDeleted, ReadRowsRequest, SegmentReply, WriteRequest};
 use cell_store::{MemoryState, Reply};
 use prost::Message as _;
 
@@ -187,9 +187,24 @@ impl Ghost {
             Kind::MessageDeleted(deleted) if !self.alive.remove(&deleted.message_id) => {
                 self.accuse(format!("{at} deletes a message that is not there"));
             }
+            Kind::MessagesDeleted(gone) => self.bulk(gone, at),
             Kind::Split(_) => self.count("splits"),
             Kind::Merge(_) => self.count("merges"),
             _ => {}
+        }
+    }
+
+    fn bulk(&mut self, gone: &MessagesDeleted, at: &str) {
+        self.count("bulk deletes");
+        if !gone.ranges.is_empty() {
+            self.count("range deletes");
+        }
+        if !gone.message_ids.iter().all(|id| self.alive.remove(id)) {
+            self.accuse(format!("{at} deletes messages that are not there"));
+        }
+        let covered = |id: &i64| gone.ranges.iter().any(|range| (range.first..=range.last).contains(id));
+        if self.alive.iter().any(covered) {
+            self.accuse(format!("the ranges of {at} cover a message that lives"));
         }
     }
 
@@ -209,7 +224,9 @@ impl Ghost {
             self.accuse(format!("operation {id:?} was committed by an owner that had switched its log away"));
         }
         let applied = self.committed_at.get(&(log.to_owned(), entry.number));
-        let applied = applied.is_some_and(|store| self.written.contains(&(store.clone(), entry.timestamp_us)));
+        // What deletes nothing writes nothing.
+        let applied = applied.is_some_and(|store| self.written.contains(&(store.clone(), entry.timestamp_us)))
+            || mutations(entry).is_empty();
         match self.by_operation.get(&id) {
             None => self.accuse(format!("operation {id:?} was acknowledged and is in no log")),
             Some(at) if *at != (log.to_owned(), entry.number) => {

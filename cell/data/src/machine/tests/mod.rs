@@ -8,6 +8,7 @@ mod cutovers;
 mod dropped;
 mod ending;
 mod ghost;
+mod ledger;
 mod moves;
 mod scenarios;
 mod schedule;
@@ -26,6 +27,8 @@ struct StoreRules {
     append_checks_term: bool,
     /// The backfill reads a batch again that it read long ago.
     backfill_rereads: bool,
+    /// The backfill writes rows at their own times.
+    backfill_keeps_times: bool,
     /// The verification compares, and repairs, only what has settled.
     verify_settles: bool,
 }
@@ -36,6 +39,7 @@ impl StoreRules {
         open_if_absent: true,
         append_checks_term: true,
         backfill_rereads: true,
+        backfill_keeps_times: true,
         verify_settles: true,
     };
 }
@@ -52,6 +56,8 @@ struct Faults {
     jump: u32,
     /// Ship, backfill, cut over, roll back, release.
     copy: u32,
+    /// Several messages deleted at once, of 1000 operations.
+    bulk: u32,
     skew_us: i64,
 }
 

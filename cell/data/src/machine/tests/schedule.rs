@@ -285,7 +285,7 @@ impl Schedule {
         } else {
             let ahead = self.rng.random_range(200..limits().window_us / 2000 + 200);
             let mut rng = StdRng::seed_from_u64(self.rng.random());
-            self.clients.create(&mut rng, self.world.now_us / 1000 + ahead)
+            self.clients.create(&mut rng, self.world.now_us / 1000 + ahead, self.world.plan.faults.bulk)
         };
         let (process, log) = (self.any_process(), self.any_log());
         self.send_to(process, &log, index);

@@ -50,6 +50,25 @@ pub fn parse_iso8601_ms(text: &str) -> Option<i64> {
     (fits && year < 10_000).then_some(seconds * 1000 + milliseconds)
 }
 
+/// Reads a time with any offset, and one without as UTC.
+pub fn parse_any_iso8601_ms(text: &str) -> Option<i64> {
+    if let Some(unix_ms) = parse_iso8601_ms(text).or_else(|| parse_iso8601_ms(&format!("{text}Z"))) {
+        return Some(unix_ms);
+    }
+    let (local, offset) = text.split_at_checked(text.len().checked_sub(6)?)?;
+    let (hours, minutes) = offset.get(1..)?.split_once(':')?;
+    let digits =
+        |text: &str| text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse::<i64>().ok()).flatten();
+    let (hours, minutes) = (digits(hours)?, digits(minutes)?);
+    let sign = match offset.as_bytes().first()? {
+        b'+' => 1,
+        b'-' => -1,
+        _ => return None,
+    };
+    let local = parse_iso8601_ms(&format!("{local}Z"))?;
+    (hours < 24 && minutes < 60).then_some(local - sign * (hours * 60 + minutes) * 60_000)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -65,6 +84,22 @@ mod tests {
         for garbage in ["", "2024", "2024-13-01T00:00:00Z", "2024-01-01T00:00:00", "2024-01-01T00:00:00.x+00:00", "é"]
         {
             assert_eq!(parse_iso8601_ms(garbage), None, "{garbage}");
+        }
+        for same in
+            ["1970-01-01T00:00:00", "1970-01-01T02:00:00.0+02:00", "1969-12-31T18:30:00-05:30", "1970-01-01T00:00:00Z"]
+        {
+            assert_eq!(parse_any_iso8601_ms(same), Some(0), "{same}");
+        }
+        for garbage in [
+            "",
+            "é",
+            "+02:00",
+            "1970-01-01T00:00:00+25:00",
+            "1970-01-01T00:00:00*02:00",
+            "aaaaaé",
+            "1970-01-01T00:00:00++2:00",
+        ] {
+            assert_eq!(parse_any_iso8601_ms(garbage), None, "{garbage}");
         }
     }
 }

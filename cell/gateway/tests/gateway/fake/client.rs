@@ -31,6 +31,11 @@ pub fn token(user_id: i64) -> String {
     keys().sign(Identity { user_id, bearer: Bearer::Bot }, 0).unwrap()
 }
 
+/// The token of a person.
+pub fn token_of_person(user_id: i64) -> String {
+    keys().sign(Identity { user_id, bearer: Bearer::User }, 0).unwrap()
+}
+
 /// A gateway and where it is reached.
 pub struct Under {
     pub gateway: Arc<Gateway>,
@@ -65,6 +70,7 @@ pub async fn start(member_id: &str, view: View, limits: Limits) -> Under {
         public_url: format!("http://{http}/"),
         token_keys_dir: "unused".into(),
         grace: Duration::from_secs(2),
+        linger: Duration::ZERO,
         limits,
     };
     directory.change(|view| view.set_member(fleet_member(member_id, Role::Gateway, &grpc)));
@@ -106,6 +112,11 @@ impl Under {
             .await
     }
 
+    /// A person's request.
+    pub async fn as_person(&self, user_id: i64, method: &str, path: &str, body: Value) -> Answer {
+        self.raw(Some(&token_of_person(user_id)), method, path, Some(body.to_string().into_bytes())).await
+    }
+
     pub async fn raw(&self, authorization: Option<&str>, method: &str, path: &str, body: Option<Vec<u8>>) -> Answer {
         let work = async {
             let mut stream = TcpStream::connect(&self.http).await.unwrap();
@@ -137,8 +148,12 @@ impl Under {
 
     /// A session: identified, READY read.
     pub async fn identify(&self, user_id: i64, intents: u32) -> (Client, Value) {
+        self.identify_by(&token(user_id), intents).await
+    }
+
+    pub async fn identify_by(&self, token: &str, intents: u32) -> (Client, Value) {
         let mut client = self.connect("v=10&encoding=json").await;
-        client.send(json!({"op": 2, "d": {"token": token(user_id), "intents": intents, "properties": {}}})).await;
+        client.send(json!({"op": 2, "d": {"token": token, "intents": intents, "properties": {}}})).await;
         let ready = client.next().await;
         assert_eq!(ready["t"], "READY", "{ready}");
         (client, ready["d"].clone())

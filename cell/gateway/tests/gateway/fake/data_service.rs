@@ -10,6 +10,51 @@ use tonic::{Request, Status};
 use super::{Boxed, Fake, Out, guild_of, refuse};
 use tonic::Response;
 
+impl Fake {
+    fn answer(&self, request: QueryRequest) -> QueryReply {
+        let state = self.state.lock();
+        let not_found = || Answer::Refusal(Refusal::new(Reason::NotFound, "scripted"));
+        let mut messages = state.guilds.values().flat_map(|guild| &guild.messages);
+        let answer = match request.query.unwrap() {
+            Query::User(query) => state.users.get(&query.user_id).cloned().map(Answer::User),
+            Query::UserGuilds(query) => {
+                let guild_ids = state.user_guilds.get(&query.user_id).cloned().unwrap_or_default();
+                Some(Answer::UserGuilds(UserGuilds { guild_ids }))
+            }
+            Query::ReadStates(query) => {
+                // Pages of one, so that going on is seen to work.
+                let known = state.read_states.get(&query.user_id).cloned().unwrap_or_default();
+                let mut rest = known.range(query.after_channel_id + 1..);
+                let state = |(channel, last): (&i64, &i64)| ReadState { channel_id: *channel, last_message_id: *last };
+                let states: Vec<ReadState> = rest.next().map(state).into_iter().collect();
+                Some(Answer::ReadStates(ReadStates { states, more: rest.next().is_some() }))
+            }
+            Query::Message(query) => messages.find(|one| one.id == query.message_id).cloned().map(Answer::Message),
+            Query::MessagePage(query) => {
+                let mut found: Vec<_> = messages
+                    .filter(|one| one.channel_id == query.channel_id)
+                    .filter(|one| query.before == 0 || one.id < query.before)
+                    .filter(|one| one.id > query.after)
+                    .cloned()
+                    .collect();
+                found.sort_by_key(|one| std::cmp::Reverse(one.id));
+                found.truncate(query.limit as usize);
+                Some(Answer::MessagePage(MessagePage { messages: found }))
+            }
+            Query::Invite(query) => {
+                let invites = state.guilds.values().flat_map(|guild| &guild.invites).find(|one| one.code == query.code);
+                invites.cloned().map(Answer::Invite)
+            }
+            Query::Channel(query) => {
+                let channels =
+                    state.guilds.values().flat_map(|guild| &guild.channels).find(|one| one.id == query.channel_id);
+                channels.cloned().map(Answer::Channel)
+            }
+        };
+        QueryReply { as_of: i64::MAX.unsigned_abs(), answer: Some(answer.unwrap_or_else(not_found)) }
+    }
+}
+
 #[tonic::async_trait]
 impl DataService for Fake {
     type ReadGuildStream = Boxed<GuildChunk>;
@@ -18,6 +63,14 @@ impl DataService for Fake {
     async fn submit(&self, request: Request<SubmitRequest>) -> Out<SubmitReply> {
         let request = request.into_inner();
         let change = request.change.unwrap();
+        if self.state.lock().full {
+            return Ok(Response::new(refuse(Reason::StoreFull, 30_000)));
+        }
+        if let Some(Kind::ReadStatesAdvanced(read)) = &change.kind {
+            // Long enough for others to come meanwhile.
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+            return Ok(Response::new(self.advance(request.actor_id, request.operation_id, read)));
+        }
         let (guild_id, lost) = {
             let mut state = self.state.lock();
             state.seen.push((request.operation_id.clone(), request.deadline_unix_ms));
@@ -44,38 +97,15 @@ impl DataService for Fake {
     }
 
     async fn query(&self, request: Request<QueryRequest>) -> Out<QueryReply> {
-        let state = self.state.lock();
-        let not_found = || Answer::Refusal(Refusal::new(Reason::NotFound, "scripted"));
-        let mut messages = state.guilds.values().flat_map(|guild| &guild.messages);
-        let answer = match request.into_inner().query.unwrap() {
-            Query::User(query) => state.users.get(&query.user_id).cloned().map(Answer::User),
-            Query::UserGuilds(query) => {
-                let guild_ids = state.user_guilds.get(&query.user_id).cloned().unwrap_or_default();
-                Some(Answer::UserGuilds(UserGuilds { guild_ids }))
-            }
-            Query::Message(query) => messages.find(|one| one.id == query.message_id).cloned().map(Answer::Message),
-            Query::MessagePage(query) => {
-                let mut found: Vec<_> = messages
-                    .filter(|one| one.channel_id == query.channel_id)
-                    .filter(|one| query.before == 0 || one.id < query.before)
-                    .filter(|one| one.id > query.after)
-                    .cloned()
-                    .collect();
-                found.sort_by_key(|one| std::cmp::Reverse(one.id));
-                found.truncate(query.limit as usize);
-                Some(Answer::MessagePage(MessagePage { messages: found }))
-            }
-            Query::Invite(query) => {
-                let invites = state.guilds.values().flat_map(|guild| &guild.invites).find(|one| one.code == query.code);
-                invites.cloned().map(Answer::Invite)
-            }
-            Query::Channel(query) => {
-                let channels =
-                    state.guilds.values().flat_map(|guild| &guild.channels).find(|one| one.id == query.channel_id);
-                channels.cloned().map(Answer::Channel)
-            }
-        };
-        Ok(Response::new(QueryReply { as_of: i64::MAX.unsigned_abs(), answer: Some(answer.unwrap_or_else(not_found)) }))
+        let request = request.into_inner();
+        let is_read = matches!(request.query, Some(Query::ReadStates(_)));
+        let gate = if is_read { self.state.lock().read_gate.take() } else { None };
+        let reply = self.answer(request);
+        if let Some((ready, go)) = gate {
+            ready.send(()).unwrap();
+            go.await.unwrap();
+        }
+        Ok(Response::new(reply))
     }
 
     async fn read_guild(&self, request: Request<ReadGuildRequest>) -> Out<Self::ReadGuildStream> {

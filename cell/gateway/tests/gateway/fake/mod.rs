@@ -20,7 +20,7 @@ use cell_proto::v1::*;
 use cell_runtime::View;
 use futures::Stream;
 use parking_lot::Mutex;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tonic::{Response, Status};
 
 type Link = mpsc::Sender<Result<LinkDown, Status>>;
@@ -56,6 +56,14 @@ pub struct State {
     /// Commit, but answer with a broken call, so many times.
     pub lost_answers: u32,
     pub attaches: Vec<Attach>,
+    /// By user and channel: how far it has read.
+    pub read_states: HashMap<i64, std::collections::BTreeMap<i64, i64>>,
+    /// The next answer about read states is told to be ready, and held back.
+    pub read_gate: Option<(oneshot::Sender<()>, oneshot::Receiver<()>)>,
+    /// Commands that advanced read states.
+    pub ack_writes: u64,
+    /// Refuse every command as if the volume were full.
+    pub full: bool,
     /// Added to the term of every frame.
     pub risen: u64,
 }
@@ -149,6 +157,26 @@ impl Fake {
         committed
     }
 
+    /// Advances a user's read states, forward only.
+    fn advance(&self, actor_id: i64, operation_id: Vec<u8>, read: &ReadStatesAdvanced) -> SubmitReply {
+        let mut state = self.state.lock();
+        state.ack_writes += 1;
+        let position = Position { log: Unit::bucket(read.user_id).log(), number: state.ack_writes };
+        let known = state.read_states.entry(read.user_id).or_default();
+        let forward = |one: &&ReadState| known.get(&one.channel_id).is_none_or(|last| *last < one.last_message_id);
+        let states: Vec<ReadState> = read.states.iter().filter(forward).copied().collect();
+        if states.is_empty() {
+            return refuse(Reason::AlreadyExists, 0);
+        }
+        known.extend(states.iter().map(|one| (one.channel_id, one.last_message_id)));
+        let change =
+            Change { kind: Some(Kind::ReadStatesAdvanced(ReadStatesAdvanced { user_id: read.user_id, states })) };
+        let (number, timestamp_us) = (position.number, cell_runtime::clock::unix_us());
+        let entry = Entry { number, timestamp_us, operation_id, actor_id, policy_version: 0, change: Some(change) };
+        let committed = Committed { position: Some(position), entry: Some(entry), duplicate: false, term: 1 };
+        SubmitReply { outcome: Some(submit_reply::Outcome::Committed(committed)) }
+    }
+
     fn assign(&self, guild_id: i64, kind: &mut Kind) {
         let bucket = bucket_of(guild_id);
         let now_ms = cell_runtime::unix_ms();
@@ -231,6 +259,7 @@ fn apply(guild: &mut FakeGuild, kind: &Kind) {
                 .for_each(|one| one.content = change.content.clone());
         }
         Kind::MessageDeleted(change) => guild.messages.retain(|one| one.id != change.message_id),
+        Kind::MessagesDeleted(change) => guild.messages.retain(|one| !change.message_ids.contains(&one.id)),
         _ => {}
     }
 }
@@ -255,6 +284,7 @@ fn guild_of(change: &Change, state: &State) -> i64 {
         Kind::MessageCreated(created) => created.message.as_ref().unwrap().guild_id,
         Kind::MessageEdited(edited) => edited.guild_id,
         Kind::MessageDeleted(deleted) => deleted.guild_id,
+        Kind::MessagesDeleted(deleted) => deleted.guild_id,
         other => panic!("{other:?} among {} guilds", state.guilds.len()),
     }
 }

@@ -53,10 +53,14 @@ pub fn judge(judging: &Judging<'_>, change: &Change) -> Judgement<Change> {
         Kind::MemberRemoved(removed) => Kind::MemberRemoved(member::remove(judging, removed)?),
         Kind::InvitePut(put) => Kind::InvitePut(invite::put(judging, put)?),
         Kind::InviteDeleted(deleted) => Kind::InviteDeleted(invite::delete(judging, deleted)?),
-        Kind::MessageCreated(_) | Kind::MessageEdited(_) | Kind::MessageDeleted(_) => {
+        Kind::MessageCreated(_) | Kind::MessageEdited(_) | Kind::MessageDeleted(_) | Kind::MessagesDeleted(_) => {
             return Err(invalid("messages are not structural; submit them to the data owner"));
         }
-        Kind::UserCreated(_) | Kind::UserGuildAdded(_) | Kind::UserGuildRemoved(_) | Kind::GuildCreated(_) => {
+        Kind::UserCreated(_)
+        | Kind::UserGuildAdded(_)
+        | Kind::UserGuildRemoved(_)
+        | Kind::ReadStatesAdvanced(_)
+        | Kind::GuildCreated(_) => {
             return Err(invalid("this change belongs to another log; submit it to that log's data owner"));
         }
         Kind::GuildClaimed(_) | Kind::Split(_) | Kind::Merge(_) => {

@@ -232,6 +232,8 @@ fn only_the_owner_gives_the_guild_away_or_deletes_it() {
 fn messages_and_the_platforms_own_changes_are_refused() {
     let view = view();
     assert_eq!(judged(&view, OWNER, Kind::MessageDeleted(Default::default())), Err(Reason::Invalid));
+    assert_eq!(judged(&view, OWNER, Kind::MessagesDeleted(Default::default())), Err(Reason::Invalid));
+    assert_eq!(judged(&view, OWNER, Kind::ReadStatesAdvanced(Default::default())), Err(Reason::Invalid));
     assert_eq!(judged(&view, OWNER, Kind::GuildClaimed(Default::default())), Err(Reason::Forbidden));
     assert_eq!(judged(&view, OWNER, Kind::UserGuildAdded(Default::default())), Err(Reason::Invalid));
     let judging = Judging { view: &view, actor_id: OWNER, now_ms: NOW_MS, member_limit: 4, joining: &[] };

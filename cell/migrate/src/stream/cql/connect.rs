@@ -5,8 +5,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject;
 use scylla::client::execution_profile::ExecutionProfile;
 use scylla::client::session::Session;
 use scylla::client::session_builder::SessionBuilder;
@@ -163,7 +161,7 @@ pub async fn connect(link: &Link) -> Result<Session, ConnectError> {
         builder = builder.user(username, password);
     }
     if let Some(path) = &link.ca {
-        builder = builder.tls_context(Some(tls(path)?));
+        builder = builder.tls_context(Some(trusted(path)?));
     }
     builder.build().await.map_err(|error| ConnectError::Refused {
         contact_points: link.contact_points.join(","),
@@ -171,17 +169,10 @@ pub async fn connect(link: &Link) -> Result<Session, ConnectError> {
     })
 }
 
-fn tls(path: &Path) -> Result<Arc<rustls::ClientConfig>, ConnectError> {
+fn trusted(path: &Path) -> Result<Arc<rustls::ClientConfig>, ConnectError> {
     let failed = |why: String| ConnectError::File { path: path.to_owned(), why };
-    let mut roots = rustls::RootCertStore::empty();
-    for certificate in CertificateDer::pem_file_iter(path).map_err(|error| failed(error.to_string()))? {
-        let certificate = certificate.map_err(|error| failed(error.to_string()))?;
-        roots.add(certificate).map_err(|error| failed(error.to_string()))?;
-    }
-    if roots.is_empty() {
-        return Err(failed("it holds no certificate".to_owned()));
-    }
-    Ok(Arc::new(rustls::ClientConfig::builder().with_root_certificates(roots).with_no_client_auth()))
+    let pem = std::fs::read_to_string(path).map_err(|error| failed(error.to_string()))?;
+    cell_data::cql::tls(&pem).map_err(failed)
 }
 
 #[cfg(test)]

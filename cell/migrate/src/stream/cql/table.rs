@@ -10,7 +10,7 @@ use scylla::client::session::Session;
 use scylla::deserialize::FrameSlice;
 use scylla::deserialize::row::ColumnIterator;
 use scylla::deserialize::value::DeserializeValue;
-use scylla::errors::{DbError, ExecutionError, RequestAttemptError};
+use scylla::errors::ExecutionError;
 use scylla::frame::response::result::ColumnType;
 use scylla::response::{PagingState, PagingStateResponse};
 use scylla::statement::prepared::PreparedStatement;
@@ -22,7 +22,7 @@ use super::schema::{SchemaError, TableSpec, names, quoted};
 use super::write::Statements;
 use crate::ranges::Tokens;
 use crate::row::Row;
-use crate::stream::{Cursor, Page, Source, StreamError};
+use crate::stream::{Cursor, Page, Source, StreamError, Wall};
 
 /// Bytes of rows a page should have.
 const PAGE_BYTES: u64 = 2 * 1024 * 1024;
@@ -144,32 +144,7 @@ impl CqlTable {
 /// Says whether asking again makes sense.
 pub(super) fn failed(error: ExecutionError) -> StreamError {
     let text = error.to_string();
-    match &error {
-        ExecutionError::EmptyPlan
-        | ExecutionError::ConnectionPoolError(_)
-        | ExecutionError::RequestTimeout(_)
-        | ExecutionError::LastAttemptError(
-            RequestAttemptError::BrokenConnectionError(_) | RequestAttemptError::UnableToAllocStreamId,
-        ) => StreamError::Unavailable(text),
-        ExecutionError::LastAttemptError(RequestAttemptError::DbError(db, _)) if passes(db) => {
-            StreamError::Unavailable(text)
-        }
-        _ => StreamError::Refused(text),
-    }
-}
-
-/// The server may do it when it is asked again.
-fn passes(error: &DbError) -> bool {
-    matches!(
-        error,
-        DbError::Unavailable { .. }
-            | DbError::Overloaded
-            | DbError::IsBootstrapping
-            | DbError::ReadTimeout { .. }
-            | DbError::WriteTimeout { .. }
-            | DbError::RateLimitReached { .. }
-            | DbError::ServerError
-    )
+    if cell_data::cql::is_lasting(&error) { StreamError::Refused(text) } else { StreamError::Unavailable(text) }
 }
 
 pub(super) fn refused(error: impl std::fmt::Display) -> StreamError {
@@ -182,7 +157,7 @@ impl Source for CqlTable {
         let read_at = Instant::now();
         // No partition has the lowest token, and the server takes it as "no bound".
         let Some(tokens) = Tokens::new(tokens.first.max(i64::MIN + 1), tokens.last) else {
-            return Ok(Page { rows: vec![], next: None, read_at, took: read_at.elapsed(), tombstones: None });
+            return Ok(Page { rows: vec![], next: None, read: 0, read_at, took: read_at.elapsed(), tombstones: None });
         };
         let mut statement = self.scan.clone();
         statement.set_page_size(self.page_rows(at_most));
@@ -193,7 +168,8 @@ impl Source for CqlTable {
         };
         let values = Values(vec![Value::Long(tokens.first), Value::Long(tokens.last)]);
         let (result, paging) = self.session.execute_single_page(&statement, values, state).await.map_err(failed)?;
-        let tombstones = result.warnings().find(|warning| warning.contains("tombstone")).map(str::to_owned);
+        let warning = result.warnings().find(|warning| warning.contains("tombstone"));
+        let tombstones = warning.map(|warning| Wall { warning: warning.to_owned(), partition: None });
         let result = result.into_rows_result().map_err(refused)?;
         let mut rows: Vec<Row> = Vec::with_capacity(result.rows_num());
         let mut partition = cursor.partition;
@@ -213,7 +189,8 @@ impl Source for CqlTable {
             }
             PagingStateResponse::NoMorePages => None,
         };
-        Ok(Page { rows, next, read_at, took: read_at.elapsed(), tombstones })
+        let read = rows.len() as u64;
+        Ok(Page { rows, next, read, read_at, took: read_at.elapsed(), tombstones })
     }
 
     async fn read(&self, key: &Row) -> Result<Option<Row>, StreamError> {

@@ -28,7 +28,7 @@ pub async fn run(args: PlanArgs, global: &Global) -> Result<Exit, CommandError> 
     view(&plan)?.print(global.output)?;
     if let Some(check) = plan.refusal() {
         let reason = check.reason.clone().unwrap_or_else(|| check.name.clone());
-        let next = check.next.clone().unwrap_or_else(|| "remove the cause, then plan again".to_owned());
+        let next = check.next.clone().unwrap_or_else(|| look(&check.name, &plan.guild_id));
         return Err(CommandError::refused(reason, check.message.clone(), next));
     }
     if global.output == Format::Table {
@@ -39,6 +39,16 @@ pub async fn run(args: PlanArgs, global: &Global) -> Result<Exit, CommandError> 
         ));
     }
     Ok(Exit::Done)
+}
+
+/// Where the cause of a refused check is seen.
+fn look(check: &str, guild_id: &str) -> String {
+    match check {
+        "target" => "cellctl get cells".to_owned(),
+        "automation" => "cellctl status".to_owned(),
+        "free" => "cellctl get moves".to_owned(),
+        _ => format!("cellctl locate {guild_id}"),
+    }
 }
 
 /// A plan in every format.

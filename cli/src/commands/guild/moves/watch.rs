@@ -83,8 +83,12 @@ async fn to_the_end(api: &cell_api::Client, name: &str, timeout: Option<Duration
         match api.run(name).await {
             Ok(run) => {
                 answered = Instant::now();
-                last = format!("{}: {}", if run.step.is_empty() { "not begun" } else { &run.step }, blocked_by(&run));
-                phase.note(&last);
+                let (step, why) = (if run.step.is_empty() { "not begun" } else { &run.step }, blocked_by(&run));
+                last = format!("{step}: {why}");
+                if run.result.is_none() {
+                    // Mere progress has no more to say than the step's name.
+                    phase.note(if why.ends_with(&format!("step {step}")) { step } else { &last });
+                }
                 if run.result.is_some() {
                     let held = held(run.held_microseconds);
                     let outcome = run.result.clone().unwrap_or_default();
