@@ -104,6 +104,17 @@ impl Two {
     }
 }
 
+/// A log with a guild in the old store, its one data service (which ends when it is dropped), a client of it, and the guild's channel.
+async fn guild_in_the_old_store() -> (Two, Data, Client, String, i64) {
+    let two = Two::start().await;
+    let data = two.data("a-data-0").await;
+    let mut client = data.client().await;
+    let log = bucket_log();
+    create_head(&mut client, &log, "a").await;
+    let channel_id = create_guild(&two.fleet, &mut client).await;
+    (two, data, client, log, channel_id)
+}
+
 async fn ship(client: &mut Client, log: &str) -> ShipReply {
     let (source, target) = ("old".to_owned(), "new".to_owned());
     let request = ShipRequest { log: log.into(), run_id: "run-1".into(), source, target };
@@ -167,12 +178,7 @@ fn expected(count: usize) -> Vec<String> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_log_is_cut_over_under_writes_rolled_back_and_cut_over_again() {
-    let two = Two::start().await;
-    let data = two.data("a-data-0").await;
-    let mut client = data.client().await;
-    let log = bucket_log();
-    create_head(&mut client, &log, "a").await;
-    let channel_id = create_guild(&two.fleet, &mut client).await;
+    let (two, data, mut client, log, channel_id) = guild_in_the_old_store().await;
     two.migration(true, 0);
 
     let requests: Vec<_> = (0..400).map(|n| two.fleet.request(&log, message(channel_id, &format!("m{n}")))).collect();
@@ -220,12 +226,7 @@ async fn a_log_is_cut_over_under_writes_rolled_back_and_cut_over_again() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_killed_owner_is_followed_in_the_store_that_serves_and_goes_on_shipping() {
-    let two = Two::start().await;
-    let first = two.data("a-data-0").await;
-    let mut client = first.client().await;
-    let log = bucket_log();
-    create_head(&mut client, &log, "a").await;
-    let channel_id = create_guild(&two.fleet, &mut client).await;
+    let (two, first, mut client, log, channel_id) = guild_in_the_old_store().await;
     two.migration(true, 0);
     for n in 0..10 {
         insist(&mut client, two.fleet.request(&log, message(channel_id, &format!("m{n}")))).await;
@@ -253,12 +254,7 @@ async fn a_killed_owner_is_followed_in_the_store_that_serves_and_goes_on_shippin
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cutover_that_finds_its_log_claimed_at_another_term_is_refused() {
-    let two = Two::start().await;
-    let first = two.data("a-data-0").await;
-    let mut client = first.client().await;
-    let log = bucket_log();
-    create_head(&mut client, &log, "a").await;
-    let channel_id = create_guild(&two.fleet, &mut client).await;
+    let (two, first, mut client, log, channel_id) = guild_in_the_old_store().await;
     two.migration(true, 0);
     insist(&mut client, two.fleet.request(&log, message(channel_id, "m0"))).await;
     let before = shipped(&mut client, &log).await;
@@ -276,12 +272,7 @@ async fn a_cutover_that_finds_its_log_claimed_at_another_term_is_refused() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_target_that_hangs_or_fails_holds_the_origin_up_in_nothing() {
-    let two = Two::start().await;
-    let data = two.data("a-data-0").await;
-    let mut client = data.client().await;
-    let log = bucket_log();
-    create_head(&mut client, &log, "a").await;
-    let channel_id = create_guild(&two.fleet, &mut client).await;
+    let (two, _data, mut client, log, channel_id) = guild_in_the_old_store().await;
     two.migration(true, 0);
     shipped(&mut client, &log).await;
     for (mood, from) in [(1, 0), (2, 20)] {
@@ -319,12 +310,7 @@ async fn a_target_that_hangs_or_fails_holds_the_origin_up_in_nothing() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lost_origin_is_failed_over_from_with_the_entries_at_risk_named() {
-    let two = Two::start().await;
-    let data = two.data("a-data-0").await;
-    let mut client = data.client().await;
-    let log = bucket_log();
-    create_head(&mut client, &log, "a").await;
-    let channel_id = create_guild(&two.fleet, &mut client).await;
+    let (two, data, mut client, log, channel_id) = guild_in_the_old_store().await;
     two.migration(true, 0);
     insist(&mut client, two.fleet.request(&log, message(channel_id, "m0"))).await;
     let reply = shipped(&mut client, &log).await;
@@ -371,12 +357,8 @@ async fn a_lost_origin_is_failed_over_from_with_the_entries_at_risk_named() {
 }
 
 /// A log whose origin is lost, and whose copy another process may be told to serve.
-async fn lost_origin(two: &Two) -> (Data, String, i64, CutOverRequest) {
-    let first = two.data("a-data-0").await;
-    let mut client = first.client().await;
-    let log = bucket_log();
-    create_head(&mut client, &log, "a").await;
-    let channel_id = create_guild(&two.fleet, &mut client).await;
+async fn lost_origin() -> (Two, Data, String, i64, CutOverRequest) {
+    let (two, first, mut client, log, channel_id) = guild_in_the_old_store().await;
     two.migration(true, 0);
     insist(&mut client, two.fleet.request(&log, message(channel_id, "m0"))).await;
     let reply = shipped(&mut client, &log).await;
@@ -390,13 +372,12 @@ async fn lost_origin(two: &Two) -> (Data, String, i64, CutOverRequest) {
         accept_loss: true,
         expected_restarts: 0,
     };
-    (first, log, channel_id, request)
+    (two, first, log, channel_id, request)
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_origin_that_comes_back_unfenced_is_not_served_again() {
-    let two = Two::start().await;
-    let (first, log, channel_id, request) = lost_origin(&two).await;
+    let (two, first, log, channel_id, request) = lost_origin().await;
     two.old.mood.store(1, Ordering::Relaxed);
     let mut client = first.client().await;
     assert!(client.cut_over(request).await.unwrap().into_inner().cut);
@@ -414,8 +395,7 @@ async fn an_origin_that_comes_back_unfenced_is_not_served_again() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_owner_that_still_reaches_the_origin_gives_the_log_up_after_another_failed_it_over() {
-    let two = Two::start().await;
-    let (first, log, channel_id, request) = lost_origin(&two).await;
+    let (two, first, log, channel_id, request) = lost_origin().await;
     let second = two.data("a-data-1").await;
     two.old.mood.store(1, Ordering::Relaxed);
     let cut = second.client().await.cut_over(request).await.unwrap().into_inner();
@@ -438,8 +418,7 @@ async fn an_owner_that_still_reaches_the_origin_gives_the_log_up_after_another_f
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_failover_does_not_wait_for_a_claim_at_the_lost_origin() {
-    let two = Two::start().await;
-    let (first, log, channel_id, request) = lost_origin(&two).await;
+    let (two, first, log, channel_id, request) = lost_origin().await;
     first.kill();
     let second = two.data("a-data-1").await;
     two.old.trap.store(3, Ordering::SeqCst);
@@ -457,12 +436,7 @@ async fn a_failover_does_not_wait_for_a_claim_at_the_lost_origin() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_copy_begun_anew_since_it_was_verified_is_not_cut_over_to() {
-    let two = Two::start().await;
-    let data = two.data("a-data-0").await;
-    let mut client = data.client().await;
-    let log = bucket_log();
-    create_head(&mut client, &log, "a").await;
-    let channel_id = create_guild(&two.fleet, &mut client).await;
+    let (two, data, mut client, log, channel_id) = guild_in_the_old_store().await;
     two.migration(true, 0);
     insist(&mut client, two.fleet.request(&log, message(channel_id, "m0"))).await;
     let verified = shipped(&mut client, &log).await;
@@ -503,12 +477,7 @@ async fn a_copy_begun_anew_since_it_was_verified_is_not_cut_over_to() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_way_back_is_closed_once_its_copy_was_begun_anew_after_the_cutover() {
-    let two = Two::start().await;
-    let data = two.data("a-data-0").await;
-    let mut client = data.client().await;
-    let log = bucket_log();
-    create_head(&mut client, &log, "a").await;
-    let channel_id = create_guild(&two.fleet, &mut client).await;
+    let (two, data, mut client, log, channel_id) = guild_in_the_old_store().await;
     two.migration(true, 0);
     insist(&mut client, two.fleet.request(&log, message(channel_id, "m0"))).await;
     let there = shipped(&mut client, &log).await;
@@ -551,12 +520,7 @@ async fn the_way_back_is_closed_once_its_copy_was_begun_anew_after_the_cutover()
 
 #[tokio::test(flavor = "multi_thread")]
 async fn shadow_reads_compare_and_find_a_missing_message() {
-    let two = Two::start().await;
-    let data = two.data("a-data-0").await;
-    let mut client = data.client().await;
-    let log = bucket_log();
-    create_head(&mut client, &log, "a").await;
-    let channel_id = create_guild(&two.fleet, &mut client).await;
+    let (two, _data, mut client, log, channel_id) = guild_in_the_old_store().await;
     two.migration(true, 10_000);
     insist(&mut client, two.fleet.request(&log, message(channel_id, "m0"))).await;
     shipped(&mut client, &log).await;
@@ -593,12 +557,7 @@ async fn shadow_reads_compare_and_find_a_missing_message() {
 
 /// Sends one cutover and kills the owner as soon as a seal of its is in the origin's store; whoever comes next goes on from there.
 async fn killed_after(seal: u64) {
-    let two = Two::start().await;
-    let first = two.data("a-data-0").await;
-    let mut client = first.client().await;
-    let log = bucket_log();
-    create_head(&mut client, &log, "a").await;
-    let channel_id = create_guild(&two.fleet, &mut client).await;
+    let (two, first, mut client, log, channel_id) = guild_in_the_old_store().await;
     two.migration(true, 0);
     for n in 0..10 {
         insist(&mut client, two.fleet.request(&log, message(channel_id, &format!("m{n}")))).await;
@@ -670,12 +629,7 @@ async fn a_log_without_a_head_here_is_not_taken_for_one_without_messages() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn who_never_owned_a_lost_log_says_that_it_does_not_know_what_is_at_risk() {
-    let two = Two::start().await;
-    let first = two.data("a-data-0").await;
-    let mut client = first.client().await;
-    let log = bucket_log();
-    create_head(&mut client, &log, "a").await;
-    let channel_id = create_guild(&two.fleet, &mut client).await;
+    let (two, first, mut client, log, channel_id) = guild_in_the_old_store().await;
     two.migration(true, 0);
     let reply = shipped(&mut client, &log).await;
     two.new.mood.store(1, Ordering::Relaxed);
@@ -712,12 +666,7 @@ fn message_id(committed: &Committed) -> i64 {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_copy_deletes_by_range_what_its_origin_does_and_a_late_backfill_brings_nothing_back() {
-    let two = Two::start().await;
-    let data = two.data("a-data-0").await;
-    let mut client = data.client().await;
-    let log = bucket_log();
-    create_head(&mut client, &log, "a").await;
-    let channel_id = create_guild(&two.fleet, &mut client).await;
+    let (two, _data, mut client, log, channel_id) = guild_in_the_old_store().await;
     let mut ids = Vec::new();
     for n in 0..6 {
         let committed = insist(&mut client, two.fleet.request(&log, message(channel_id, &format!("m{n}")))).await;

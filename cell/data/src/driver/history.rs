@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use cell_proto::snowflake::{first_of_ms, message_bucket};
+use cell_proto::snowflake::{AHEAD_MS, first_of_ms, message_bucket};
 use cell_proto::v1::{Message, MessagePage, MessagePageQuery, ReadRowsRequest, Reason, Refusal};
 use cell_runtime::unix_ms;
 use cell_store::Store;
@@ -98,7 +98,7 @@ impl Scan<'_> {
         }
         // No message is older than its channel; ids may run a little ahead of the clock.
         let oldest = message_bucket(self.channel_id.max(self.from));
-        let newest = message_bucket(first_of_ms(unix_ms() + 60_000).min(self.to)).max(oldest);
+        let newest = message_bucket(first_of_ms(unix_ms() + AHEAD_MS).min(self.to)).max(oldest);
         let buckets: Vec<i64> =
             if self.newest_first { (oldest..=newest).rev().collect() } else { (oldest..=newest).collect() };
         let mut found = Vec::new();
