@@ -175,7 +175,7 @@ pub enum Probe {
 
 /// What is to be done about looking at a StorageCell.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub enum Turn<'a> {
+pub enum NextProbe<'a> {
     /// This Job looks at it: no other is begun meanwhile, since each brings the tables forward.
     Wait(&'a str),
     /// This Job has ended lately: what it found counts.
@@ -186,14 +186,14 @@ pub enum Turn<'a> {
 
 /// Whose turn it is among the Jobs of a StorageCell: one at a time, and what the last one named `prefix…` found counts for `every_ms`
 /// after its end. Pure.
-pub fn turn<'a>(jobs: &'a [Job], prefix: &str, now_ms: i64, every_ms: i64) -> Turn<'a> {
+pub fn next_probe<'a>(jobs: &'a [Job], prefix: &str, now_ms: i64, every_ms: i64) -> NextProbe<'a> {
     if let Some(running) = jobs.iter().find(|job| ended_ms(job).is_none()) {
-        return Turn::Wait(running.metadata.name.as_deref().unwrap_or_default());
+        return NextProbe::Wait(running.metadata.name.as_deref().unwrap_or_default());
     }
     let ours = jobs.iter().filter(|job| job.name_any().starts_with(prefix));
     match ours.filter_map(|job| Some((ended_ms(job)?, job))).max_by_key(|(ended_ms, _)| *ended_ms) {
-        Some((ended_ms, job)) if now_ms.saturating_sub(ended_ms) < every_ms => Turn::Hear(job),
-        _ => Turn::Begin,
+        Some((ended_ms, job)) if now_ms.saturating_sub(ended_ms) < every_ms => NextProbe::Hear(job),
+        _ => NextProbe::Begin,
     }
 }
 
@@ -357,10 +357,10 @@ mod tests {
         let failed = json!({"failed": 1, "conditions": [
             {"type": "Failed", "status": "True", "lastTransitionTime": "1970-01-01T00:20:00Z"}
         ]});
-        let at = |minute: i64, jobs: &[Job]| match turn(jobs, "main-probe-abc-", minute * 60_000, 60_000) {
-            Turn::Wait(job) => format!("wait {job}"),
-            Turn::Hear(job) => format!("hear {}", job.name_any()),
-            Turn::Begin => "begin".to_owned(),
+        let at = |minute: i64, jobs: &[Job]| match next_probe(jobs, "main-probe-abc-", minute * 60_000, 60_000) {
+            NextProbe::Wait(job) => format!("wait {job}"),
+            NextProbe::Hear(job) => format!("hear {}", job.name_any()),
+            NextProbe::Begin => "begin".to_owned(),
         };
         assert_eq!(at(0, &[]), "begin");
         let running = looked("main-probe-abc-1", json!({"active": 1}));

@@ -5,7 +5,7 @@ use cell_crds::{Fleet, Reason, StorageCell};
 use kube::api::{DeleteParams, Patch, PatchParams};
 use kube::{Resource, ResourceExt};
 
-use super::super::databases::{self, ProbeReport, Turn};
+use super::super::databases::{self, NextProbe, ProbeReport};
 use super::Seen;
 use crate::apply::covers;
 use crate::build::probe::ProbeInput;
@@ -43,15 +43,15 @@ pub(super) async fn look(
     let every_ms = if well { WELL_EVERY_MS } else { ILL_EVERY_MS };
     let now_ms = cell_runtime::unix_ms();
     let jobs = databases::probe_jobs(context, &name).await?;
-    let job = match databases::turn(&jobs, &probe_jobs(&name, &content), now_ms, every_ms) {
-        Turn::Hear(job) => {
+    let job = match databases::next_probe(&jobs, &probe_jobs(&name, &content), now_ms, every_ms) {
+        NextProbe::Hear(job) => {
             let report = databases::found(context, job).await?;
             let standing = standing(&report, users);
             let probed_hash = report.ok.then_some(content);
             return Ok(Seen { standing, report: Some(report), probed_hash });
         }
-        Turn::Wait(job) => job.to_owned(),
-        Turn::Begin => {
+        NextProbe::Wait(job) => job.to_owned(),
+        NextProbe::Begin => {
             let job = probe_job(&name, &content, now_ms / 60_000);
             let input = ProbeInput {
                 job: &job,
