@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """How fast a table is carried between two real Cassandras, beside its peers in one run: dsbulk (unload and load) and sstableloader.
 
-    migrate.py CELL [ROWS]       CELL is a release build of the program `cell`; ROWS is 1,000,000
+    migrate.py CELL [ROWS]       CELL is a release build of the program `cell` in its target folder; ROWS is 1,000,000
+    migrate.py CELL ROWS alone   ours alone, to see what its memory does with more rows
 
 Prints one line of JSON a figure, and last the ratios to the first and to the last run of ours. All three carry the same rows of about 130 bytes, 50 in a partition, with their write times. The
 machine is shared by source, target and the tool, so ratios say more than times; ours is run first and again last, so that a machine
-that became busier shows. Memory and processor time are the tool's own. Ours may answer slowly here as its peers may: its bound on latency,
-which spares a cluster that serves others, is lifted.
+that became busier shows. Memory and processor time are the tool's own. Ours may make both sides slow as its peers may: its bound on latency,
+which spares a cluster that serves others, is lifted, and 16 ranges are at work at once instead of 4.
 """
 
 import json
@@ -80,7 +81,7 @@ def dsbulk(name, folder, *arguments):
 
 def ours(cell, state, *more):
     command = [cell, "migrate", "run", "-o", "json", "--from", f"cql://{SOURCE}/bench.rows", "--to", f"cql://{TARGET}/bench.rows",
-               "--state", str(state), "--latency-ceiling-ms", "60000", *more]
+               "--state", str(state), "--latency-ceiling-ms", "60000", "--workers", "16", *more]
     figures, text = timed("cell migrate run " + " ".join(more), command)
     outcome = json.loads(text[text.index('{"ending"'):].splitlines()[0])
     for phase in outcome["phases"]:
@@ -109,11 +110,13 @@ def main():
     folder = Path(tempfile.mkdtemp(prefix="cellplane-bench-"))
     show = lambda figures: print(json.dumps({"rows": rows, **figures}), flush=True)  # noqa: E731
 
+    # Two folders up: where cargo builds.
+    program = cassandra.test_programs(Path(cell).parent, "real")["real"]
+
     def fill(what):
-        environment = {**os.environ, "CELL_MIGRATE_CQL": f"{SOURCE}:9042,{TARGET}:9042", "CELL_PROGRAM": cell,
-                       "CELL_MIGRATE_ROWS": str(rows)}
-        subprocess.run(["cargo", "test", "--quiet", "-p", "cell-migrate", "--test", "real", "--", "--ignored", what],
-                       cwd=cassandra.ROOT, env=environment, check=True, stdout=subprocess.DEVNULL)
+        environment = {"CELL_MIGRATE_CQL": f"{SOURCE}:9042,{TARGET}:9042", "CELL_PROGRAM": cell, "CELL_MIGRATE_ROWS": str(rows)}
+        if cassandra.run_test(program, environment, "--ignored", what, stdout=subprocess.DEVNULL) != 0:
+            raise SystemExit(f"{what}: failed")
 
     try:
         cassandra.start(SOURCE, folder / "source", cluster="source")
@@ -123,6 +126,8 @@ def main():
         first = ours(cell, folder / "first")
         show(first)
         show(ours(cell, folder / "first", "--verify"))
+        if sys.argv[3:] == ["alone"]:
+            return
         fill("benchmark_is_emptied")
         at = ["-k", "bench", "-t", "rows", "-c", "json", "--schema.preserveTimestamp", "true", "--schema.preserveTtl", "true"]
         unload, _ = dsbulk("dsbulk unload", folder, "unload", "-h", SOURCE, *at, "-url", str(folder / "unloaded"))
@@ -145,7 +150,7 @@ def main():
     finally:
         cassandra.stop(folder / "source")
         cassandra.stop(folder / "target")
-    shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 if __name__ == "__main__":

@@ -58,10 +58,20 @@ impl Progress {
 
     /// Begins a phase; with a total, what is done is counted.
     pub fn phase(&self, name: &str, total: Option<u64>) -> Phase {
-        let bar = self.bars.as_ref().map(|bars| bars.add(new_bar(name, total)));
+        let measure = total.map_or(Measure::None, Measure::Count);
+        self.begin(name, measure)
+    }
+
+    /// Begins a phase of which somebody else knows how much is done, in parts per million, and when it ends.
+    pub fn share(&self, name: &str) -> Phase {
+        self.begin(name, Measure::Share)
+    }
+
+    fn begin(&self, name: &str, measure: Measure) -> Phase {
+        let bar = self.bars.as_ref().map(|bars| new_bar(bars, name, measure));
         Phase {
             name: name.to_owned(),
-            total,
+            measure,
             bar,
             quiet: self.quiet,
             began: Instant::now(),
@@ -103,11 +113,42 @@ impl Drop for Lines<'_> {
     }
 }
 
-fn new_bar(name: &str, total: Option<u64>) -> ProgressBar {
-    let bar = total.map_or_else(ProgressBar::new_spinner, ProgressBar::new);
-    let template = match total {
-        Some(_) => "{prefix:>12} [{bar:30}] {pos}/{len} {wide_msg}",
-        None => "{prefix:>12} {spinner} {elapsed} {wide_msg}",
+/// What is known of how much there is to do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Measure {
+    None,
+    Count(u64),
+    Share,
+}
+
+impl Measure {
+    fn total(self) -> Option<u64> {
+        match self {
+            Self::None => None,
+            Self::Count(total) => Some(total),
+            Self::Share => Some(MILLION),
+        }
+    }
+
+    /// On a line.
+    fn text(self, done: u64) -> String {
+        match self {
+            Self::None => done.to_string(),
+            Self::Count(total) => format!("{done}/{total}"),
+            Self::Share => format!("{} %", done * 100 / MILLION),
+        }
+    }
+}
+
+const MILLION: u64 = 1_000_000;
+
+fn new_bar(bars: &MultiProgress, name: &str, measure: Measure) -> ProgressBar {
+    // It belongs to the others before it is drawn for the first time, or that drawing stays where it is.
+    let bar = bars.add(measure.total().map_or_else(ProgressBar::new_spinner, ProgressBar::new));
+    let template = match measure {
+        Measure::Count(_) => "{prefix:>12} [{bar:30}] {pos}/{len} {wide_msg}",
+        Measure::Share => "{prefix:>12} [{bar:30}] {percent:>3} % {wide_msg}",
+        Measure::None => "{prefix:>12} {spinner} {elapsed} {wide_msg}",
     };
     if let Ok(style) = ProgressStyle::with_template(template) {
         bar.set_style(style.progress_chars("=> "));
@@ -134,7 +175,7 @@ struct Shown {
 #[derive(Debug)]
 pub struct Phase {
     name: String,
-    total: Option<u64>,
+    measure: Measure,
     bar: Option<ProgressBar>,
     quiet: bool,
     began: Instant,
@@ -163,7 +204,8 @@ impl Phase {
             (shown.peak, shown.peak_at) = (done, Instant::now());
         }
         let moving = done == shown.peak && shown.peak_at.elapsed() < STALLED;
-        let left = estimate(done, self.total, self.began.elapsed()).filter(|_| moving);
+        let counted = moving && self.measure != Measure::Share;
+        let left = estimate(done, self.measure.total(), self.began.elapsed()).filter(|_| counted);
         let text = match left {
             Some(left) => format!("{detail} ({} s left)", left.as_secs() + 1).trim_start().to_owned(),
             None => detail.to_owned(),
@@ -177,8 +219,7 @@ impl Phase {
             return;
         }
         shown.at = Some(Instant::now());
-        let of = self.total.map(|total| format!("/{total}")).unwrap_or_default();
-        line(format!("{}: {done}{of} {text}", self.name).trim_end());
+        line(format!("{}: {} {text}", self.name, self.measure.text(done)).trim_end());
     }
 
     /// Ends the phase with its outcome.
@@ -218,6 +259,12 @@ fn estimate(done: u64, total: Option<u64>, elapsed: Duration) -> Option<Duration
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_share_is_shown_in_per_cent_and_a_count_beside_its_total() {
+        assert_eq!([0, 415_999, 1_000_000].map(|done| Measure::Share.text(done)), ["0 %", "41 %", "100 %"]);
+        assert_eq!((Measure::Count(9).text(5), Measure::None.text(5)), ("5/9".to_owned(), "5".to_owned()));
+    }
 
     #[test]
     fn no_end_time_is_shown_before_it_can_be_known() {

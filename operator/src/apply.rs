@@ -274,11 +274,13 @@ fn hash_of(body: &Value) -> String {
     digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Whether everything in `wanted` is in `live`; fields that the server added do not matter.
+/// Whether everything in `wanted` is in `live`; fields that the server added do not matter, nor that it drops a field which is empty.
 pub fn covers(live: &Value, wanted: &Value) -> bool {
     match (live, wanted) {
         (Value::Object(live), Value::Object(wanted)) => {
-            wanted.iter().all(|(key, value)| live.get(key).is_some_and(|live| covers(live, value)))
+            let same =
+                |(key, value): (&String, &Value)| live.get(key).map_or(is_empty(value), |live| covers(live, value));
+            wanted.iter().all(same)
         }
         (Value::Array(live), Value::Array(wanted)) => {
             live.len() == wanted.len() && live.iter().zip(wanted).all(|(live, wanted)| covers(live, wanted))
@@ -287,9 +289,27 @@ pub fn covers(live: &Value, wanted: &Value) -> bool {
     }
 }
 
+fn is_empty(value: &Value) -> bool {
+    match value {
+        Value::Object(fields) => fields.is_empty(),
+        Value::Array(items) => items.is_empty(),
+        _ => false,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_field_that_is_empty_is_as_good_as_none() {
+        // kube-apiserver stores none of these.
+        let wanted = json!({"metadata": {"labels": {}}, "data": {}, "spec": {"tolerations": []}});
+        assert!(covers(&json!({"metadata": {"name": "a"}, "spec": {"replicas": 1}}), &wanted));
+        assert!(!covers(&json!({"metadata": {}}), &wanted), "spec is not empty");
+        assert!(!covers(&json!({"spec": {"tolerations": [{"key": "a"}]}}), &json!({"spec": {"tolerations": []}})));
+        assert!(!covers(&json!({}), &json!({"data": {"a": ""}})));
+    }
 
     #[test]
     fn what_the_server_adds_is_no_difference_and_what_is_changed_is() {

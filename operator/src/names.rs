@@ -101,6 +101,11 @@ pub fn database_policy(storage_cell: &str) -> String {
     format!("{storage_cell}-database")
 }
 
+/// The policy that says what a cell's gateways and guild nodes may dial.
+pub fn dial_policy(cell: &str) -> String {
+    format!("{cell}-dialling")
+}
+
 /// The field manager of a controller's concern.
 pub fn manager(kind: &str, concern: &str) -> String {
     format!("{MANAGER}/{kind}-{concern}")

@@ -26,17 +26,27 @@ fn number(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
 }
 
+/// All scenarios, or those that CELLPLANE_HARNESS_SCENARIO names, between commas.
+fn chosen() -> impl Iterator<Item = Scenario> {
+    let only = std::env::var("CELLPLANE_HARNESS_SCENARIO").ok();
+    let named = |only: &String, scenario: Scenario| only.split(',').any(|name| name == format!("{scenario:?}"));
+    Scenario::ALL.into_iter().filter(move |scenario| only.as_ref().is_none_or(|only| named(only, *scenario)))
+}
+
 /// Plays seeds on a scenario until they or the time are used up; the first run is always made.
 async fn seeds(ground: &Ground, scenario: Scenario, runs: u64, first: u64, until: Instant) -> Vec<String> {
     let mut theatre = match Theatre::open(ground, scenario).await {
         Ok(theatre) => theatre,
-        Err(why) => return vec![format!("{scenario:?}, undisturbed: {why}")],
+        Err(why) => {
+            println!("FAILED {scenario:?}, undisturbed: {why}");
+            return vec![format!("{scenario:?}, undisturbed: {why}")];
+        }
     };
     let mut failed = Vec::new();
     for seed in first..first + runs {
         let plan = generate(seed, &theatre.choice(runs > 20));
         println!("{scenario:?}, seed {seed}: {plan}");
-        failed.extend(theatre.hold(seed, &plan).await.err());
+        failed.extend(theatre.hold(seed, &plan).await.inspect_err(|why| println!("FAILED {why}")).err());
         if Instant::now() > until {
             break;
         }
@@ -49,14 +59,12 @@ async fn seeds(ground: &Ground, scenario: Scenario, runs: u64, first: u64, until
 async fn every_run_comes_to_the_undisturbed_end() {
     let given = number("CELLPLANE_HARNESS_RUNS", 0);
     let first = number("CELLPLANE_HARNESS_SEED", 1);
-    let runs = if given > 0 { given.div_ceil(Scenario::ALL.len() as u64) } else { 4 };
+    let runs = if given > 0 { given.div_ceil(chosen().count() as u64) } else { 4 };
     let budget = Duration::from_secs(if given > 0 { 24 * 3_600 } else { 15 });
     println!("seeds from {first}: CELLPLANE_HARNESS_SEED={first} repeats them");
     let ground = Ground::start().await;
     let until = Instant::now() + budget;
-    let only = std::env::var("CELLPLANE_HARNESS_SCENARIO").ok();
-    let chosen = |scenario: &Scenario| only.as_ref().is_none_or(|only| *only == format!("{scenario:?}"));
-    let all = Scenario::ALL.into_iter().filter(chosen).map(|scenario| seeds(&ground, scenario, runs, first, until));
+    let all = chosen().map(|scenario| seeds(&ground, scenario, runs, first, until));
     let failed: Vec<String> = futures::stream::iter(all).buffer_unordered(AT_ONCE).concat().await;
     assert!(failed.is_empty(), "{} runs failed\n{}", failed.len(), failed.join("\n\n"));
 }
@@ -67,8 +75,6 @@ async fn every_run_comes_to_the_undisturbed_end() {
 async fn a_crash_before_and_after_every_request_changes_nothing() {
     let most = usize::try_from(number("CELLPLANE_HARNESS_RUNS", u64::MAX)).unwrap_or(usize::MAX);
     let ground = Ground::start().await;
-    let only = std::env::var("CELLPLANE_HARNESS_SCENARIO").ok();
-    let chosen = |scenario: &Scenario| only.as_ref().is_none_or(|only| *only == format!("{scenario:?}"));
     let crash_all = async |scenario| {
         let mut theatre = match Theatre::open(&ground, scenario).await {
             Ok(theatre) => theatre,
@@ -80,11 +86,11 @@ async fn a_crash_before_and_after_every_request_changes_nothing() {
         for ((effect, nth), when) in points.take(most) {
             let plan = Plan(vec![Step { act: Act::Crash, when, effect: effect.clone(), nth: *nth }]);
             println!("{scenario:?}: {plan}");
-            failed.extend(theatre.hold(0, &plan).await.err());
+            failed.extend(theatre.hold(0, &plan).await.inspect_err(|why| println!("FAILED {why}")).err());
         }
         failed
     };
-    let all = Scenario::ALL.into_iter().filter(chosen).map(crash_all);
+    let all = chosen().map(crash_all);
     let failed: Vec<String> = futures::stream::iter(all).buffer_unordered(AT_ONCE).concat().await;
     assert!(failed.is_empty(), "{} runs failed\n{}", failed.len(), failed.join("\n\n"));
 }
@@ -131,7 +137,7 @@ const PLANTED: [(Bug, Scenario, &str, &str); 10] = [
     ),
     (Bug::NeedsEveryEvent, Scenario::Resize, "collapse=cells:1500@after start#0", "replicas"),
     (Bug::Unfenced, Scenario::Move, "late@before etcd put operations/*#3", "wrote to etcd after"),
-    (Bug::IgnoresItsLease, Scenario::FleetUp, "freeze@after apply statefulsets/shared-1-guild#1", "operator 1"),
+    (Bug::IgnoresItsLease, Scenario::FleetUp, "freeze@after apply statefulsets/shared-1-guild#1", "its Lease"),
 ];
 
 /// Otherwise a green run would say nothing.

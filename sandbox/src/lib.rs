@@ -6,7 +6,10 @@ pub mod copies;
 pub mod embedded;
 pub mod etcd;
 pub mod faults;
+mod idle;
 pub mod kube_api;
 pub mod node;
 pub mod server;
+#[cfg(test)]
+mod shrink;
 pub mod store;

@@ -66,6 +66,55 @@ async fn a_bucket_carried_to_another_store_and_back_and_again_under_kills_loses_
     sandbox.end();
 }
 
+/// Where a run is held before it is aborted.
+const ABORTED_AT: [&str; 3] = ["DualWrite", "Backfill", "ShadowRead"];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_migration_aborted_at_any_stage_leaves_nothing_and_what_was_deleted_since_stays_deleted_in_the_next() {
+    let sandbox = Sandbox::up("aborted").await;
+    let guild = Guild::make(&sandbox, "aborted").await;
+    let ledger = Ledger::default();
+    let listener = guild.listen(&sandbox, sandbox.entry).await;
+    let traffic = Traffic::begin(&sandbox, &guild, &ledger);
+    sandbox.another_store("second").await;
+    ledger.grow(BEFORE).await;
+
+    for stage in ABORTED_AT {
+        let name = stage.to_lowercase();
+        sandbox.start_migration_to(&guild, ("main", "second"), &name, stage).await;
+        if stage == "ShadowRead" {
+            read_until_enough(&sandbox, &guild, &name).await;
+        } else {
+            sandbox.reach_goal(&name, stage).await;
+        }
+        // The copy has these rows; the next one must not bring them back.
+        ledger.delete(&sandbox, &guild, SOME).await;
+        sandbox.cellctl(&["migration", "abort", &name, "--yes"]).await.done();
+        assert_eq!(sandbox.migrated(&name).await, "Aborted");
+        assert_eq!(serving(&sandbox, &guild).await, "main");
+        for component in ["coordinator", "worker"] {
+            wait_for(&format!("no {component} to be left of {name}"), 60, async || {
+                let left = sandbox.pods(component, None).await;
+                if left.is_empty() { Ok(()) } else { Err(format!("{left:?}")) }
+            })
+            .await;
+        }
+        ledger.delete(&sandbox, &guild, SOME).await;
+        ledger.grow(SOME).await;
+    }
+
+    sandbox.start_migration_to(&guild, ("main", "second"), "whole", "ShadowRead").await;
+    read_until_enough(&sandbox, &guild, "whole").await;
+    sandbox.cellctl(&["migration", "advance", "whole", "--to", "Complete", "--yes"]).await.done();
+    assert_eq!(sandbox.migrated("whole").await, "Completed");
+    assert_eq!(serving(&sandbox, &guild).await, "second");
+    ledger.grow(SOME).await;
+    traffic.stop().await;
+    ledger.check_history(&sandbox, &guild).await;
+    ledger.check_listener(&listener, 0).await;
+    sandbox.end();
+}
+
 async fn serving(sandbox: &Sandbox, guild: &Guild) -> String {
     guild.located(sandbox).await["storageCell"].as_str().unwrap().to_owned()
 }

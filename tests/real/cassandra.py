@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """A real Cassandra for the suites: fetched once by Maven, one process a node, on loopback addresses of its own.
 
-    cassandra.py suite [TEST…]                   what tests/real/run calls: one node, one with TLS and passwords, three, with the suites of cell/data
+    cassandra.py suite PROGRAMS [TEST…]          what tests/real/run calls: one node, one with TLS and passwords, three, with the suites of
+                                                 cell/data; PROGRAMS is a profile's folder of the target folder, where they are built
     cassandra.py start ADDRESS DIR [SEEDS] [CLUSTER]
     cassandra.py stop DIR [kill]
     cassandra.py nodetool ADDRESS COMMAND…
@@ -9,6 +10,8 @@
 Only processes started here are ever signalled: by the pid in their folder.
 """
 
+import concurrent.futures
+import json
 import os
 import shutil
 import signal
@@ -231,6 +234,14 @@ def ring(address):
     return sum(line.startswith("UN ") for line in status.splitlines())
 
 
+def wait_ring(address, count):
+    """Waits until a node knows that so many are up."""
+    deadline = time.monotonic() + 120
+    while ring(address) != count:
+        if time.monotonic() > deadline:
+            raise SystemExit(f"{address} does not know {count} nodes")
+
+
 def nodetool(address, *command, **options):
     library = fetch()
     with tempfile.TemporaryDirectory() as folder:
@@ -242,17 +253,34 @@ def nodetool(address, *command, **options):
              "org.apache.cassandra.tools.NodeTool", "-h", "127.0.0.1", "-p", str(jmx_port(address)), *command], **options)
 
 
-def cargo_test(test, environment):
-    command = ["cargo", "test", "--quiet", "-p", "cell-data", "--test", test, "--", "--nocapture"]
-    say(" ".join(command))
-    return subprocess.run(command, cwd=ROOT, env={**os.environ, **environment}).returncode
+def test_programs(programs, *names):
+    """Builds test programs of the workspace into the target folder that `programs` is a profile's folder of; answers each by its name. The
+    whole workspace is named, so that nothing is built otherwise than `cargo test --workspace` did."""
+    command = ["cargo", "test", "--workspace", "--no-run", "--message-format", "json-render-diagnostics"]
+    command += [part for name in names for part in ("--test", name)]
+    environment = {**os.environ, "CARGO_TARGET_DIR": str(Path(programs).resolve().parent)}
+    told = subprocess.run(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True, check=True).stdout
+    found = {}
+    for line in told.splitlines():
+        message = json.loads(line)
+        if message.get("executable") and message["target"]["name"] in names and "test" in message["target"]["kind"]:
+            # Tests run in the folder of their package.
+            found[message["target"]["name"]] = (message["executable"], Path(message["manifest_path"]).parent)
+    return found
 
 
-def suite(only):
+def run_test(program, environment, *arguments, **options):
+    executable, folder = program
+    say(" ".join([Path(executable).name, *arguments]))
+    return subprocess.run([executable, "--nocapture", *arguments], cwd=folder, env={**os.environ, **environment}, **options).returncode
+
+
+def suite(programs, only):
     """One node for the promises; three for what happens when some are killed."""
     failed = []
     one, three = ["127.88.0.1"], [f"127.88.0.{number}" for number in (11, 12, 13)]
     secure = ["127.88.0.21"]
+    built = test_programs(programs, "cql_conformance", "stores", "cql_secure", "cql_faults")
     for name, tests, addresses in (
         ("one", ["cql_conformance", "stores"], one), ("secure", ["cql_secure"], secure), ("three", ["cql_faults"], three),
     ):
@@ -262,8 +290,13 @@ def suite(only):
         base = Path(tempfile.mkdtemp(prefix="cellplane-cassandra-"))
         folders = [base / address for address in addresses]
         try:
-            for address, folder in zip(addresses, folders):
-                start(address, folder, addresses[0], name, secure=name == "secure", durable=len(addresses) > 1)
+            node = lambda address, folder: start(address, folder, addresses[0], name, name == "secure", len(addresses) > 1)
+            node(addresses[0], folders[0])
+            # The others at once, once the seed is there: each waits for itself most of the time.
+            with concurrent.futures.ThreadPoolExecutor(4) as pool:
+                list(pool.map(node, addresses[1:], folders[1:]))
+            for address in addresses[1:]:
+                wait_ring(address, len(addresses))
             environment = {
                 "CELL_CQL_CONTACT": ",".join(f"{address}:9042" for address in addresses),
                 "CELL_CQL_RUNNER": str(Path(__file__).resolve()),
@@ -272,7 +305,7 @@ def suite(only):
             }
             if name == "secure":
                 environment["CELL_CQL_CA"] = str(folders[0] / "ca.pem")
-            failed += [test for test in tests if cargo_test(test, environment) != 0]
+            failed += [test for test in tests if run_test(built[test], environment) != 0]
         finally:
             for folder in folders:
                 stop(folder)
@@ -286,8 +319,8 @@ def suite(only):
 
 def main():
     match sys.argv[1:]:
-        case ["suite", *only]:
-            return suite(only)
+        case ["suite", programs, *only]:
+            return suite(programs, only)
         case ["start", address, folder, *more]:
             # With a seed and a cluster it is one of several.
             start(address, folder, *more, durable=len(more) == 2)

@@ -115,6 +115,20 @@ class ControlPlane:
         self.port = 6443
         self.kubeconfig = folder / "kubeconfig"
 
+    def trust_agents(self):
+        """Before the start: the API server shows our node agents a certificate of an authority that they are told to trust."""
+        pki = self.folder / "pki"
+        pki.mkdir(exist_ok=True)
+        make = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2"]
+        run([*make, "-subj", "/CN=agents", "-keyout", pki / "agents-ca.key", "-out", pki / "agents-ca.crt"])
+        run([*make, "-subj", "/O=system:masters/CN=kube-apiserver", "-CA", pki / "agents-ca.crt", "-CAkey", pki / "agents-ca.key",
+             "-addext", "basicConstraints=CA:FALSE", "-addext", "extendedKeyUsage=clientAuth",
+             "-keyout", pki / "agents-client.key", "-out", pki / "agents-client.crt"])
+        self.server_flags += [
+            f"--kubelet-client-certificate={pki / 'agents-client.crt'}", f"--kubelet-client-key={pki / 'agents-client.key'}",
+            "--kubelet-preferred-address-types=InternalIP",
+        ]
+
     def start(self):
         self.etcd.start()
         pki = self.folder / "pki"

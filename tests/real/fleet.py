@@ -32,6 +32,7 @@ class Fleet:
             f"--kubeconfig={self.control.kubeconfig}", f"--state-dir={self.folder / name}",
             f"--image=cellplane/cell:dev={self.programs / 'cell'}",
             f"--image=cellplane/operator:dev={self.programs / 'cell-operator'}",
+            "--image=shell:dev=/bin/sh", f"--client-ca={self.control.folder / 'pki' / 'agents-ca.crt'}",
         ], env={"RUST_LOG": "info"})
 
     def start(self):

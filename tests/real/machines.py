@@ -26,10 +26,34 @@ PAUSE = "registry.k8s.io/pause:3.10"
 CGROUPS = Path("/sys/fs/cgroup")
 
 
+def what_the_kernel_refuses():
+    """Why machines cannot be made here, or nothing: tried, for rights and kernels differ in more than can be asked for."""
+    if os.geteuid() != 0:
+        return "machines are made of namespaces and mounts: run it as root"
+    if (CGROUPS / "cgroup.controllers").exists():
+        return "control groups of version 1 are needed; boot with systemd.unified_cgroup_hierarchy=0"
+    probe = f"cellplane-probe-{os.getpid()}"
+    try:
+        for hierarchy in ("memory", "pids", "cpuset", "devices"):
+            (CGROUPS / hierarchy / probe).mkdir()
+            (CGROUPS / hierarchy / probe).rmdir()
+    except OSError as error:
+        return f"control groups cannot be made: {error}"
+    steps = [
+        "mount -t tmpfs tmpfs /run",
+        "mkdir /run/lower /run/upper /run/work /run/both",
+        "mount -t overlay overlay -o lowerdir=/run/lower,upperdir=/run/upper,workdir=/run/work /run/both",
+        "ip link add switch type bridge",
+        "ip link add one type veth peer name other",
+        "iptables -t nat -A POSTROUTING -m conntrack --ctstate NEW -j MASQUERADE",
+    ]
+    spaces = ["unshare", "--mount", "--net", "--pid", "--ipc", "--uts", "--fork", "--mount-proc", "--kill-child"]
+    tried = subprocess.run([*spaces, "sh", "-ec", "\n".join(steps)], capture_output=True, text=True, timeout=60, check=False)
+    return f"the kernel refuses a part of a machine: {tried.stderr.strip()}" if tried.returncode else ""
+
+
 def enter(program, arguments, folder):
     """Runs this suite's inside in namespaces of its own and returns its exit code; whatever it leaves is gone afterwards."""
-    if (CGROUPS / "cgroup.controllers").exists():
-        raise SystemExit("the cluster suite knows control groups of version 1 only; boot with systemd.unified_cgroup_hierarchy=0")
     # Told to end, this process ends as on an error, so that what follows is done; killed, it takes the inside with it.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     inside = ["setpriv", "--pdeathsig", "KILL", "unshare", "--mount", "--net", "--pid", "--ipc", "--fork", "--mount-proc", "--kill-child",

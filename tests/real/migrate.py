@@ -1,16 +1,17 @@
 #!/usr/bin/env python3
 """The standalone migration between two real Cassandras: the suite of cell/migrate, then a table that is hard to copy.
 
-    migrate.py suite PROGRAMS          what tests/real/run calls; PROGRAMS is the folder of the program `cell`. The hard table is small here
+    migrate.py suite PROGRAMS          what tests/real/run calls; PROGRAMS is the folder of the program `cell`, in the target folder. The
+                                       hard table is small here, or has CELLPLANE_SKEWED_ROWS rows
     migrate.py skewed PROGRAMS [ROWS]  only the hard table: ROWS skewed rows (2,000,000), a wall of tombstones, partitions of 1 MB, one
                                        of 200 MB, all smaller with fewer rows; the copy must finish, be clean, and name what is heavy
 
 The nodes of this suite are 127.89.0.1 (source) and 127.89.0.2 (target); only what is started here is signalled.
 """
 
+import functools
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -41,24 +42,28 @@ def with_nodes(work):
     return code
 
 
-def cargo_test(programs, *filters, **environment):
-    command = ["cargo", "test", "--quiet", "-p", "cell-migrate", "--test", "real", "--", "--nocapture", "--test-threads=1", *filters]
-    env = {**os.environ, "CELL_MIGRATE_CQL": f"{SOURCE}:9042,{TARGET}:9042",
-           "CELL_PROGRAM": str(Path(programs).resolve() / "cell"), **environment}
-    cassandra.say(" ".join(command))
-    return subprocess.run(command, cwd=ROOT, env=env).returncode
+def run_tests(programs, *arguments, **environment):
+    where = {"CELL_MIGRATE_CQL": f"{SOURCE}:9042,{TARGET}:9042", "CELL_PROGRAM": str(Path(programs).resolve() / "cell")}
+    return cassandra.run_test(built(programs), {**where, **environment}, "--test-threads=1", *arguments)
+
+
+@functools.cache
+def built(programs):
+    return cassandra.test_programs(programs, "real")["real"]
 
 
 def skewed(programs, rows):
     """Loaded, looked at and told by the suite's own test, which needs the driver."""
-    return cargo_test(programs, "--ignored", "skewed", CELL_MIGRATE_ROWS=str(rows))
+    return run_tests(programs, "--ignored", "skewed", CELL_MIGRATE_ROWS=str(rows))
 
 
 def main():
     match sys.argv[1:]:
         case ["suite", programs]:
-            return with_nodes(lambda: cargo_test(programs) or skewed(programs, SMALL))
+            built(programs)
+            return with_nodes(lambda: run_tests(programs) or skewed(programs, int(os.environ.get("CELLPLANE_SKEWED_ROWS", SMALL))))
         case ["skewed", programs, *rows]:
+            built(programs)
             return with_nodes(lambda: skewed(programs, int(rows[0]) if rows else FULL))
     print(__doc__)
     return 2

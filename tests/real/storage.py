@@ -24,6 +24,10 @@ TRIO = ["127.88.0.41", "127.88.0.42", "127.88.0.43"]
 # A superuser that every new Cassandra with passwords has.
 LOGIN = {"username": "cassandra", "password": "cassandra"}
 WRONG = "not the one"
+# Workers and coordinators that are killed while one table is copied.
+KILLS = 20
+# Ranges that one worker has in hand at most (`cell migrate worker --ranges`).
+RANGES = 4
 
 
 class Databases:
@@ -97,6 +101,11 @@ class Live:
         self.traffic = Traffic(self.world.rest, self.world.channel, self.prefix, self.pause)
         self.readers = Readers(self.world)
         return self
+
+    def more(self, sends, seconds=60):
+        """Waits until so many more sends were acknowledged: what lies before has been lived with, however fast the machine is."""
+        goal = len(self.traffic.acknowledged) + sends
+        wait_for(f"{sends} more sends to be acknowledged", seconds, lambda: len(self.traffic.acknowledged) >= goal)
 
     def _disturbed(self):
         return [bot.count(lambda event: event["event"] in ("disconnect", "resumed", "error")) for bot in self.world.bots]
@@ -247,11 +256,15 @@ def processes_of(world, pod):
 
 
 def kill(world, pod):
+    """Kills a Pod's processes; answers how many there were."""
+    killed = 0
     for pid in processes_of(world, pod):
         try:
             os.kill(pid, signal.SIGKILL)
+            killed += 1
         except ProcessLookupError:
             pass
+    return killed
 
 
 # ---- the checks, in order ----
@@ -316,11 +329,11 @@ def units_go_to_a_database_and_back_and_there_again_while_bots_talk(world):
         assert status["rollbackReadiness"] == "Ready", status
         assert storage_of(world) == "first"
         log(f"  shadow {status['shadow']}; commands held {status.get('heldMicroseconds', 0) / 1000:.1f} ms at most")
-        time.sleep(2)
+        live.more(20)
         one.tell("rollback", "--yes")
         one.wait_result("RolledBack", 120)
         assert storage_of(world) == "main"
-        time.sleep(1)
+        live.more(10)
         assert not live.traffic.refused, live.traffic.refused[:3]
         again = Migration(world, "main", "first", "there-again", window=3)
         again.tell("pause")
@@ -333,7 +346,7 @@ def units_go_to_a_database_and_back_and_there_again_while_bots_talk(world):
         again.tell("complete", "--yes")
         again.wait_result("Completed", 120)
         assert storage_of(world) == "first"
-        time.sleep(2)
+        live.more(20)
     nothing_is_left(world, one, again)
 
 
@@ -356,33 +369,60 @@ def nothing_is_left(world, *migrations):
     wait_for("coordinators, workers and their claims to be gone", 60, gone)
 
 
+def coordinator(migration):
+    """What the coordinator says; nothing while it is away."""
+    return migration.report()["coordinator"] or {}
+
+
+def copied_more_than(rows, state):
+    return state if state.get("rows", 0) > rows and state["workers"] else None
+
+
+def kill_everyone(world, migration, least=KILLS):
+    """Coordinator and workers, again and again while rows are copied, each time as soon as those before have copied something. What was
+    done stays done, and what is done again was in the hands of a worker that was killed."""
+    killed, in_flight = 0, 0
+    seen = coordinator(migration)
+    while killed < least:
+        # Only what was copied since this coordinator began counts: sums are durable, so there must be more than before.
+        rows = seen.get("rows", 0)
+        seen = wait_for(f"something to be copied after {killed} kills", 120, lambda: copied_more_than(rows, coordinator(migration)))
+        assert not seen["complete"], f"it was over after {killed} kills"
+        log(f"  {killed} killed, {seen['rows']} rows copied, {seen['redone']} ranges done again")
+        done = seen["donePpm"]
+        pods = migration.pods("coordinator") + migration.pods("worker")
+        in_flight += RANGES * (len(pods) - 1)
+        # All of them before any can come again, or a worker would lease something anew in between.
+        killed += sum(kill(world, pod) for pod in pods)
+        for pod in pods:
+            # A new Pod begins at once; the old one would wait longer before each start.
+            world.control.kubectl("delete", "pod", pod, "-n", NAMESPACE, "--grace-period=0", "--force", "--wait=false")
+        seen = wait_for("a coordinator after its kill", 120, lambda: coordinator(migration) or None)
+        assert seen["donePpm"] >= done, f"what was done is lost: {done} parts in a million, then {seen['donePpm']}"
+    redone = wait_for("the coordinator to count what was done again", 60, lambda: coordinator(migration).get("redone"))
+    assert redone <= in_flight, f"{redone} ranges were done again, but only {in_flight} can have been in flight"
+    log(f"  killed {killed}; {redone} ranges were done again, of {in_flight} that can have been in flight")
+
+
 def a_migration_between_databases_lives_through_the_death_of_everyone_in_it(world):
     write_archive(world)
     source = storage_of(world)
     with Live(world, "deaths") as live:
         one = Migration(world, source, "second", "deaths", window=0, stage="DualWrite")
         # Every log is shipped; it waits before the copy of what is older.
-        one.wait_goal("Backfill", 120)
+        one.wait_goal("DualWrite", 120)
         world.databases.stop(PLAIN)
-        stopped = len(live.traffic.acknowledged)
-        time.sleep(10)
-        during = len(live.traffic.acknowledged) - stopped
+        began, before = time.monotonic(), len(live.traffic.acknowledged)
+        # Long enough for every request to the target to have failed more than once.
+        live.more(100)
         assert not live.traffic.refused and not live.readers.refused, (live.traffic.refused[:3], live.readers.refused[:3])
-        assert during > 20, f"only {during} sends were acknowledged in 10 s while the target was stopped"
-        log(f"  the target stopped while it gets a copy: {during} sends in 10 s, the slowest ever {live.traffic.slowest * 1000:.0f} ms")
-        one.tell("throttle", "--rows-per-second", "60")
+        during = len(live.traffic.acknowledged) - before
+        log(f"  the target stopped while it gets a copy: {during} sends in {time.monotonic() - began:.0f} s, "
+            f"the slowest ever {live.traffic.slowest * 1000:.0f} ms")
+        one.tell("throttle", "--rows-per-second", "5")
         one.tell("advance", "--to", "ShadowRead", "--yes")
         world.databases.start(PLAIN)
-        wait_for("something to be copied", 60, lambda: (one.status().get("rows") or 0) > 0)
-        killed = 0
-        for turn in range(4):
-            for component in ("worker", "coordinator") if turn % 2 else ("worker",):
-                for pod in one.pods(component):
-                    kill(world, pod)
-                    killed += 1
-            time.sleep(3)
-        redone = wait_for("the coordinator to count what was done again", 60, lambda: (one.report()["coordinator"] or {}).get("redone"))
-        log(f"  killed {killed}; {redone} ranges were done again")
+        kill_everyone(world, one)
         for pod in one.pods("coordinator") + one.pods("worker"):
             world.control.kubectl("delete", "pod", pod, "-n", NAMESPACE, "--grace-period=0", "--force", "--wait=false")
         one.tell("throttle", "--rows-per-second", "0")
@@ -400,7 +440,7 @@ def a_database_that_loses_a_replica_in_the_middle_of_a_migration_serves_on(world
     everyone = {"contactPoints": [f"{address}:9042" for address in TRIO]}
     world.fleet.resource("StorageCell", "trio", external(TRIO[0], external=everyone, replication={"datacenter1": 3}))
     assert wait_storage(world, "trio", 180)["reachableNodes"] == 3
-    with Live(world, "replica", pause=0.1):
+    with Live(world, "replica", pause=0.1) as live:
         one = Migration(world, source, "trio", "replica", window=0)
         one.wait_stage("Backfill", 120)
         world.databases.stop(TRIO[2], hard=True)
@@ -411,7 +451,7 @@ def a_database_that_loses_a_replica_in_the_middle_of_a_migration_serves_on(world
         one.wait_goal("Reverse", 240)
         assert storage_of(world) == "trio"
         world.databases.stop(TRIO[1], hard=True)
-        time.sleep(10)
+        live.more(50)
         world.databases.start(TRIO[1])
         one.tell("complete", "--yes")
         one.wait_result("Completed", 180)

@@ -20,20 +20,24 @@ from pathlib import Path
 from bots import discord_js, discord_py
 from components import ROOT, ControlPlane, Etcd, Processes, kill_below, log, tools, wait_for
 from fleet import API, NAMESPACE, Fleet, Rest
+from nodes import NODE_CHECKS
+from perturbed import an_operator_that_is_perturbed_comes_to_the_same_end_on_the_real_servers
 from storage import STORAGE_CHECKS, Databases
 from traffic import Traffic, assert_each_once
 
-NETWORK = 87
+# The second byte of its loopback addresses: two suites at once need two.
+NETWORK = int(os.environ.get("CELLPLANE_REAL_NETWORK", 87))
 
 
 class World:
     """What the checks share."""
 
     def __init__(self, programs, folder):
-        self.folder = folder
-        self.tools = tools("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl")
+        self.folder, self.network = folder, NETWORK
+        self.tools = tools("etcd", "etcdctl", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl")
         self.processes = Processes(folder)
         self.control = ControlPlane(self.processes, self.tools, folder, f"127.{NETWORK}.0.1")
+        self.control.trust_agents()
         self.fleet = Fleet(self.processes, self.tools, folder, programs, self.control, NETWORK)
         self.bots = []
         self.databases = Databases(folder / "databases")
@@ -133,19 +137,26 @@ def the_real_server_accepts_our_definitions_and_refuses_what_their_rules_forbid(
 
 
 def the_sandboxs_apis_answer_as_the_real_servers_do(world):
-    """The sandbox's own tests, pointed at the real servers: what passes on both is the same on both."""
+    """The sandbox's own tests, pointed at the real servers: what passes on both is the same on both. Random scenarios are among them, from a
+    fixed seed, so that a change is judged by what it changed; CELL_SEED, CELL_SCENARIOS and CELL_SEQUENCES (in the environment) play thousands."""
     etcd = Etcd(world.processes, world.tools, world.folder, "peer-etcd", f"127.{NETWORK}.0.3", 2379)
     etcd.start()
     # What controllers make of objects would be a difference: the sandbox's own are not running in those tests either.
     world.control.run_controllers("garbage-collector-controller,namespace-controller,serviceaccount-controller")
     cargo = ["cargo", "test", "--quiet", "-p", "cell-sandbox", "--lib", "--"]
-    peers = {"RUST_BACKTRACE": "0", "CELL_ETCD_ENDPOINT": etcd.endpoint, "CELL_REAL_KUBECONFIG": str(world.control.kubeconfig)}
+    peers = {
+        "RUST_BACKTRACE": "0", "CELL_ETCD_ENDPOINT": etcd.endpoint, "CELL_REAL_KUBECONFIG": str(world.control.kubeconfig),
+        "CELL_ETCDCTL": str(world.tools / "etcdctl"), "CELL_SEED": os.environ.get("CELL_SEED", "20261130"),
+    }
     for selection in (
         ["--test-threads=1", "etcd::tests::behaviour", "etcd::tests::watches"],
-        ["--test-threads=1", "--ignored", "differential", "parity"],
+        ["--test-threads=1", "--ignored", "--nocapture", "differential", "parity"],
     ):
-        result = subprocess.run([*cargo, *selection], cwd=ROOT, env={**os.environ, **peers}, capture_output=True, text=True, timeout=600)
-        assert result.returncode == 0, result.stdout[-4000:] + result.stderr[-1000:]
+        result = subprocess.run([*cargo, *selection], cwd=ROOT, env={**os.environ, **peers}, capture_output=True, text=True, timeout=1800)
+        assert result.returncode == 0, result.stdout[-6000:] + result.stderr[-3000:]
+        for line in result.stdout.splitlines():
+            if "CELL_SEED=" in line:
+                log("  " + line)
         log("  " + next(line for line in result.stdout.splitlines() if line.startswith("test result")))
     world.control.run_controllers()
     etcd.stop()
@@ -354,6 +365,7 @@ CHECKS = [
     the_real_server_accepts_our_definitions_and_refuses_what_their_rules_forbid,
     the_sandboxs_apis_answer_as_the_real_servers_do,
     plain_kubectl_works_against_the_sandbox,
+    an_operator_that_is_perturbed_comes_to_the_same_end_on_the_real_servers,
     a_fleet_becomes_ready_under_the_real_controllers,
     nothing_is_written_while_nothing_changes,
     unmodified_bots_log_in_send_and_receive,
@@ -362,6 +374,7 @@ CHECKS = [
     sends_go_on_while_the_fleets_etcd_is_away_for_a_minute,
     a_node_agent_that_dies_and_returns_adopts_its_pods,
     a_store_whose_volume_fills_refuses_writes_loses_nothing_and_goes_on_with_room,
+    *NODE_CHECKS,
     *STORAGE_CHECKS,
 ]
 

@@ -8,6 +8,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use tokio::sync::mpsc;
@@ -67,7 +68,7 @@ pub async fn copy(pair: &Pair, job: &Job) -> Result<(), WorkError> {
 }
 
 async fn read_pages(pair: &Pair, job: &Job, pages: mpsc::Sender<Page>) -> Result<(), WorkError> {
-    let mut cursor = Cursor::default();
+    let mut cursor = if job.after.is_empty() { Cursor::default() } else { pair.source.after(&job.after) };
     let mut watch = PartitionWatch::default();
     let mut seen = job.tokens.first;
     let by_token = pair.source.is_by_token();
@@ -98,30 +99,47 @@ async fn read_pages(pair: &Pair, job: &Job, pages: mpsc::Sender<Page>) -> Result
     }
 }
 
-/// Which pages are wholly written, in order.
+/// Which pages are wholly written, in order: how far everything is.
 #[derive(Default)]
 struct Watermark {
     first: u64,
-    pages: VecDeque<(usize, Option<i64>)>,
+    pages: VecDeque<Written>,
+}
+
+/// A page on its way.
+struct Written {
+    /// Batches not written yet.
+    left: usize,
+    /// Its last token, where rows come by token.
+    last: Option<i64>,
+    /// Its mark, where they do not.
+    mark: Option<Bytes>,
 }
 
 impl Watermark {
-    fn open(&mut self, last_token: Option<i64>, batches: usize) -> u64 {
-        self.pages.push_back((batches, last_token));
-        self.first + self.pages.len() as u64 - 1
+    fn open(&mut self, page: Written, job: &Job) -> u64 {
+        let number = self.first + self.pages.len() as u64;
+        self.pages.push_back(page);
+        self.settle(job);
+        number
     }
 
     fn close(&mut self, page: u64, job: &Job) {
-        if let Some((batches, _)) = usize::try_from(page - self.first).ok().and_then(|index| self.pages.get_mut(index))
-        {
-            *batches -= 1;
+        if let Some(page) = usize::try_from(page - self.first).ok().and_then(|index| self.pages.get_mut(index)) {
+            page.left -= 1;
         }
-        while let Some((0, last)) = self.pages.front() {
+        self.settle(job);
+    }
+
+    fn settle(&mut self, job: &Job) {
+        while let Some(page) = self.pages.pop_front_if(|page| page.left == 0) {
             // The partition of the last row may go on in the next page.
-            if let Some(before) = last.and_then(|last| last.checked_sub(1)) {
+            if let Some(before) = page.last.and_then(|last| last.checked_sub(1)) {
                 job.set_done_until(before);
             }
-            self.pages.pop_front();
+            if let Some(mark) = page.mark {
+                job.set_mark(&mark);
+            }
             self.first += 1;
         }
     }
@@ -153,10 +171,7 @@ async fn write_pages(pair: &Pair, job: &Job, mut pages: mpsc::Receiver<Page>) ->
         let without_cells = page.rows.iter().filter(|row| row.cells.is_empty()).count() as u64;
         job.count(|counts| counts.without_cells += without_cells);
         let batches = batches(page.rows);
-        let number = mark.open(last, batches.len());
-        if batches.is_empty() {
-            mark.pages.back_mut().into_iter().for_each(|page| page.1 = None);
-        }
+        let number = mark.open(Written { left: batches.len(), last, mark: page.mark }, job);
         for batch in batches {
             while_writing(job.pass(batch.len()), &mut in_flight, &mut mark, job).await?;
             while in_flight.len() >= IN_FLIGHT {

@@ -22,6 +22,8 @@ pub struct Job {
     pub table: String,
     /// Its tokens as leased.
     pub tokens: Tokens,
+    /// Where to go on in the source's own order; empty: from its beginning.
+    pub after: Vec<u8>,
     last: AtomicI64,
     rate: AtomicU32,
     next_row_at: Mutex<Instant>,
@@ -33,6 +35,7 @@ struct Shared {
     counts: Counts,
     findings: Vec<Finding>,
     done_until: Option<i64>,
+    mark: Vec<u8>,
     reads_us: Vec<u32>,
     writes_us: Vec<u32>,
     digests: Option<(Digest, Digest)>,
@@ -44,6 +47,7 @@ impl Job {
         Self {
             table: grant.lane.table.clone(),
             tokens: grant.tokens,
+            after: grant.after.clone(),
             last: AtomicI64::new(grant.tokens.last),
             rate: AtomicU32::new(grant.rows_per_second),
             next_row_at: Mutex::new(Instant::now()),
@@ -105,6 +109,16 @@ impl Job {
     /// How far it is.
     pub fn done_until(&self) -> Option<i64> {
         self.shared.lock().done_until
+    }
+
+    /// Everything up to here, in the source's own order, is done.
+    pub fn set_mark(&self, mark: &[u8]) {
+        self.shared.lock().mark = mark.to_vec();
+    }
+
+    /// How far it is in the source's own order; empty: not even what was done before is known.
+    pub fn mark(&self) -> Vec<u8> {
+        self.shared.lock().mark.clone()
     }
 
     /// What either side holds, once all of it was compared.

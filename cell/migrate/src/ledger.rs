@@ -1,6 +1,8 @@
 //! The durable half of the ranges machine: one SQLite file that is committed and synced before an answer is given. It holds what is done,
 //! what was leased, sums and receipts; never a row, never a secret.
 
+mod marks;
+
 use std::path::{Path, PathBuf};
 
 use rusqlite::{Connection, OptionalExtension, Transaction, params};
@@ -8,7 +10,7 @@ use rusqlite::{Connection, OptionalExtension, Transaction, params};
 use crate::ranges::{Counts, Digest, IntervalSet, LaneName, Phase, Record, Saved, SavedLease, Tokens};
 
 /// The format written; another one is refused.
-const FORMAT: i64 = 2;
+const FORMAT: i64 = 3;
 /// "cmig": tells our files from other programs' databases.
 const APPLICATION_ID: i64 = 0x636d_6967;
 
@@ -121,6 +123,7 @@ impl Ledger {
             let made = || -> rusqlite::Result<()> {
                 let transaction = self.connection.transaction()?;
                 transaction.execute_batch(SCHEMA)?;
+                transaction.execute_batch(marks::TABLE)?;
                 transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
                 transaction.pragma_update(None, "user_version", FORMAT)?;
                 transaction.commit()
@@ -133,6 +136,9 @@ impl Ledger {
         }
         if format > FORMAT {
             return Err(LedgerError::Newer { path: self.path.clone(), found: format });
+        }
+        if format == FORMAT - 1 {
+            return marks::add(self);
         }
         if format < FORMAT {
             return Err(self.damaged(format!("its format is {format}, which a version before the first release wrote")));
@@ -189,6 +195,7 @@ impl Ledger {
             saved.done.insert(name, set);
         }
         self.load_digests(&mut saved)?;
+        saved.marks = marks::load(self)?;
         let query = "SELECT leases.id, tbl, unit, first, last FROM leases JOIN lanes ON lanes.id = leases.lane";
         saved.leases = self.all(query, |row| {
             let lane = LaneName { table: row.get(1)?, unit: row.get(2)? };
@@ -317,6 +324,7 @@ fn write(transaction: &Transaction<'_>, record: &Record) -> rusqlite::Result<()>
             let counts = serde_json::to_string(&Counts::default()).map_err(json)?;
             run("DELETE FROM done", &[])?;
             run("DELETE FROM digests", &[])?;
+            run("DELETE FROM marks", &[])?;
             run("DELETE FROM findings", &[])?;
             run(
                 "UPDATE state SET phase = ?1, round = ?2, began_ms = ?3, counts = ?4",
@@ -356,6 +364,7 @@ fn write(transaction: &Transaction<'_>, record: &Record) -> rusqlite::Result<()>
             let values: [&dyn rusqlite::ToSql; 5] = [&lane, &tokens.first, &tokens.last, &source, &target];
             run("INSERT OR REPLACE INTO digests VALUES (?1, ?2, ?3, ?4, ?5)", &values)
         }
+        Record::Marked { lane, marks } => marks::write(transaction, lane_id(transaction, lane)?, marks),
         Record::Over { lease } => run("DELETE FROM leases WHERE id = ?1", &[&lease.cast_signed()]),
         Record::Counted(grown) => {
             let stored: String = transaction.query_row("SELECT counts FROM state", [], |row| row.get(0))?;

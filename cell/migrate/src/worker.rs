@@ -128,6 +128,7 @@ impl Worker {
             lease: grant.lease,
             worker: self.name.clone(),
             done_until: job.done_until(),
+            mark: job.mark(),
             counts,
             findings: job.findings(),
             sample: job.take_sample(),

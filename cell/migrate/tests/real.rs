@@ -197,9 +197,19 @@ async fn killed_again_and_again_it_skips_nothing_and_counts_what_it_redid() {
     let shape = "(p bigint, c bigint, v text, PRIMARY KEY (p, c))";
     world.both(&world.q(&format!("CREATE TABLE KS.t {shape}"))).await;
     fill(&world.source, &world.q("KS.t"), 0, 400, 100).await;
+    let log = world.folder.path().join("t-wal");
+    let written = || std::fs::metadata(&log).and_then(|found| found.modified()).ok();
     for kill in 0..20_u64 {
+        let before = written();
         let mut child = world.command("t", &["--rate", "15000"]).spawn().unwrap();
-        tokio::time::sleep(Duration::from_millis(400 + kill * 37 % 300)).await;
+        // From its first lease on it is killed anywhere, however long the start took.
+        let begun = async {
+            while written() == before {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(60), begun).await.expect("it writes down what it leased");
+        tokio::time::sleep(Duration::from_millis(kill * 37 % 300)).await;
         child.kill().unwrap();
         child.wait().unwrap();
     }

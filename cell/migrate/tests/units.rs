@@ -77,6 +77,7 @@ fn job(phase: Phase, table: &str, unit: Unit) -> (Grant, Job) {
         round: 1,
         lane: LaneName { table: table.to_owned(), unit: unit.to_string() },
         tokens: Tokens::ALL,
+        after: vec![],
         source: "a".into(),
         target: "b".into(),
         rows_per_second: 0,
@@ -120,6 +121,48 @@ async fn a_unit_is_read_by_its_channels_newest_first_and_nothing_else_is() {
     let pair = tables(&source, &target).pair(&grant).await.unwrap();
     copy(&pair, &job).await.unwrap();
     assert!(source.scanned.lock().contains("users"), "users of a unit are in no catalogue");
+}
+
+#[tokio::test]
+async fn whoever_goes_on_after_a_mark_reads_all_that_was_not_done_and_little_that_was() {
+    let (source, target) = (Arc::<Watched>::default(), Arc::<Watched>::default());
+    let unit = Unit::Bucket(77);
+    let now = message_bucket(first_of_ms(cell_runtime::unix_ms()));
+    let made = |number: i64| now - 40 - number;
+    for number in 0..12 {
+        channel(&source.store, id_in(unit, made(number)), made(number)..now + 1, true).await;
+    }
+    let total: i64 = (0..12).map(|number| 2 * (now + 1 - made(number))).sum();
+    let (mut after, mut done, mut read, mut turns) = (Vec::new(), BTreeSet::new(), 0, 0);
+    'turns: loop {
+        turns += 1;
+        let (grant, _) = job(Phase::Backfill, "messages", unit);
+        let pair = tables(&source, &target).pair(&grant).await.unwrap();
+        let mut cursor = if after.is_empty() { Default::default() } else { pair.source.after(&after) };
+        // Of three pages that are read two are written before the worker is killed.
+        for page in 0..3 {
+            let found = pair.source.scan(Tokens::ALL, cursor, 50).await.unwrap();
+            read += found.read;
+            let Some(next) = found.next else {
+                done.extend(found.rows.iter().map(|row| row.key_hash()));
+                break 'turns;
+            };
+            cursor = next;
+            if page < 2 {
+                done.extend(found.rows.iter().map(|row| row.key_hash()));
+                after = found.mark.map_or(after, |mark| mark.to_vec());
+            }
+        }
+        // Meanwhile a channel came: it is shipped, so that it matters to nobody whether it is read as well.
+        channel(&source.store, id_in(unit, now) + turns * 4_096, now..now + 1, true).await;
+    }
+    println!("{total} rows, {read} read in {turns} turns");
+    assert!(turns > 5 && done.len() as i64 >= total, "{turns} turns, {} of {total} rows", done.len());
+    assert!(read as i64 <= total + turns * (50 + 2 * 12), "{read} rows were read where there are {total}");
+    let (grant, job) = job(Phase::Backfill, "messages", unit);
+    let pair = tables(&source, &target).pair(&grant).await.unwrap();
+    copy(&pair, &job).await.unwrap();
+    assert!(!job.mark().is_empty(), "a copy says how far it is");
 }
 
 #[tokio::test]

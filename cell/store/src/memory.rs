@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use async_trait::async_trait;
 use parking_lot::Mutex;
 
-use crate::engine::{Kv, Scan, Space, Visit, execute};
+use crate::engine::{Change, Kv, Scan, Space, Visit, execute, sweep_step};
 use crate::{Reply, Request, Store, StoreError};
 
 /// What is stored; a simulation drives it directly.
@@ -20,14 +20,23 @@ impl MemoryState {
     /// # Errors
     /// [`StoreError::Invalid`].
     pub fn handle(&mut self, request: Request, now_s: i64) -> Result<Reply, StoreError> {
-        let (reply, changes) = execute(self, request, now_s)?;
+        let (reply, mut changes) = execute(self, request, now_s)?;
+        // Where there is a disk, what is left to be dropped goes between requests; here it goes at once.
+        while !changes.is_empty() {
+            let more = changes.iter().any(|(space, ..)| *space == Space::Sweeps);
+            self.apply(changes);
+            changes = if more { sweep_step(self)? } else { Vec::new() };
+        }
+        Ok(reply)
+    }
+
+    pub(crate) fn apply(&mut self, changes: Vec<Change>) {
         for (space, key, value) in changes {
             match value {
                 Some(value) => self.map.insert((space, key), value),
                 None => self.map.remove(&(space, key)),
             };
         }
-        Ok(reply)
     }
 }
 

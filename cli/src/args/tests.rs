@@ -40,6 +40,20 @@ fn every_documented_command_parses() {
         "automation resume",
         "token issue --bot echo -o json",
         "token issue --user ann",
+        "migration plan --from a --to b --units b0001,b0002",
+        "migration start --from a --to b --plan-hash abc --yes",
+        "migration watch m --timeout 5m -o json",
+        "migration advance m --to Cutover",
+        "migration pause m",
+        "migration resume m --override",
+        "migration throttle m --rows-per-second 1000",
+        "migration verify m",
+        "migration abort m --accept-loss --yes",
+        "migration rollback m --accept-loss",
+        "migration complete m --ignore-unreachable",
+        "migration report m --file /tmp/x.json",
+        "storage doctor -o json",
+        "storage compact-advice",
         "sandbox up --nodes 3 --state-dir /tmp/x --no-build",
         "sandbox down --delete --yes",
         "sandbox status -o json",
@@ -51,6 +65,24 @@ fn every_documented_command_parses() {
     ] {
         assert!(parse(line).is_ok(), "{line}: {}", parse(line).unwrap_err());
     }
+}
+
+#[test]
+fn every_line_that_the_documents_show_parses() {
+    let documents = [
+        include_str!("../../../README.md"),
+        include_str!("../../../docs/migrate.md"),
+        include_str!("../../../docs/storage.md"),
+        include_str!("../../../deploy/README.md"),
+    ];
+    let shown = documents.iter().flat_map(|text| text.lines()).filter_map(|line| line.strip_prefix("cellctl "));
+    let mut seen = 0;
+    for line in shown {
+        let line = line.split(" #").next().unwrap_or_default().replace("GUILD", "5");
+        assert!(parse(&line).is_ok(), "{line}: {}", parse(&line).unwrap_err());
+        seen += 1;
+    }
+    assert!(seen >= 25, "only {seen} lines were found: they are to begin with cellctl");
 }
 
 #[test]

@@ -69,6 +69,11 @@ pub struct SendTimes {
     pub max: u32,
 }
 
+/// The promotion, and the move that is disturbed.
+const MOVES: usize = 2;
+/// How the storage migrations must end.
+const MIGRATIONS: [&str; 2] = ["RolledBack", "Completed"];
+
 impl Report {
     /// What is wrong; `None` when the demo showed what it promises.
     pub fn fault(&self) -> Option<String> {
@@ -87,11 +92,17 @@ impl Report {
         if self.sequence_gaps > 0 {
             return Some(format!("{} dispatches did not follow their session's sequence", self.sequence_gaps));
         }
+        if self.moves.len() < MOVES {
+            return Some(format!("{} of {MOVES} moves ended", self.moves.len()));
+        }
         let refused = self.moves.iter().find(|moved| moved.outcome == "Refused");
         if let Some(moved) = refused {
             return Some(format!("move {} was refused", moved.name));
         }
-        self.migrations.iter().zip(["RolledBack", "Completed"]).find_map(|(migrated, wanted)| migrated.fault(wanted))
+        if self.migrations.len() != MIGRATIONS.len() {
+            return Some(format!("{} of {} storage migrations ended", self.migrations.len(), MIGRATIONS.len()));
+        }
+        self.migrations.iter().zip(MIGRATIONS).find_map(|(migrated, wanted)| migrated.fault(wanted))
     }
 
     /// The report in every format.
@@ -181,7 +192,32 @@ pub fn describe(offence: &Offence) -> String {
 mod tests {
     use super::*;
     use crate::demo::ledger::{Fault, Seen};
+    use crate::demo::storage::Receipt;
     use crate::output::Format;
+
+    fn moved() -> Moved {
+        Moved {
+            name: "m".into(),
+            from: "a".into(),
+            to: "b".into(),
+            cause: "Promotion".into(),
+            outcome: "Completed".into(),
+            pause_ms: Some(4.25),
+        }
+    }
+
+    fn migrated(outcome: &str) -> Migrated {
+        Migrated {
+            name: "there".into(),
+            from: "main".into(),
+            to: "second".into(),
+            unit: "b0001".into(),
+            outcome: outcome.into(),
+            receipt: Receipt { clean: true, rows: 9 },
+            shadow_samples: 20,
+            pause_ms: None,
+        }
+    }
 
     fn report() -> Report {
         Report {
@@ -191,15 +227,8 @@ mod tests {
             rate: 10,
             guild_id: "5".into(),
             ledger: Sums { sent: 10, stored: 10, delivered: 500, ..Sums::default() },
-            moves: vec![Moved {
-                name: "m".into(),
-                from: "a".into(),
-                to: "b".into(),
-                cause: "Promotion".into(),
-                outcome: "Completed".into(),
-                pause_ms: Some(4.25),
-            }],
-            migrations: vec![],
+            moves: vec![moved(), moved()],
+            migrations: vec![migrated("RolledBack"), migrated("Completed")],
             killed: vec!["b-gateway-0".into()],
             resumes: 3,
             sessions_lost: 2,
@@ -246,6 +275,13 @@ mod tests {
         let mut refused = report();
         refused.moves[0].outcome = "Refused".into();
         assert!(refused.fault().is_some());
+        assert!(
+            Report { moves: vec![moved()], ..report() }.fault().is_some(),
+            "an act that did not happen shows nothing"
+        );
+        for migrations in [vec![], vec![migrated("RolledBack")], vec![migrated("Completed"), migrated("RolledBack")]] {
+            assert!(Report { migrations, ..report() }.fault().is_some());
+        }
         assert!(report().view().unwrap().render(Format::Table).unwrap().contains("nothing lost, nothing twice"));
     }
 }

@@ -218,6 +218,28 @@ fn only_data_services_and_migrations_reach_a_database() {
 }
 
 #[test]
+fn gateways_and_guild_nodes_may_dial_anything_but_databases() {
+    let mut elsewhere = database(false);
+    let external = elsewhere.spec.external.as_mut().unwrap();
+    external.contact_points =
+        ["db-1:9042", "db-2:9999", "[::1]:1", "fd00::2", "x:53", "x:9000", "x:2379"].map(str::to_owned).into();
+    let spec = with_input(|input| policy::dialling(input.cell, input.fleet, &[elsewhere]).spec.unwrap());
+    let pods = serde_json::to_string(&spec.pod_selector).unwrap();
+    assert!(pods.contains(r#"["gateway","guild"]"#) && pods.contains("shared-1"), "{pods}");
+    assert_eq!(spec.policy_types.unwrap(), ["Egress"]);
+    let open = spec.egress.unwrap().remove(0).ports.unwrap();
+    let covers = |protocol: &str, port: i64| {
+        open.iter().filter(|range| range.protocol.as_deref() == Some(protocol)).any(|range| {
+            let first = serde_json::to_value(&range.port).unwrap().as_i64().unwrap();
+            (first..=i64::from(range.end_port.unwrap())).contains(&port)
+        })
+    };
+    assert!(![1, 9042, 9142, 9999, 19_042, 19_142].into_iter().any(|port| covers("TCP", port)));
+    assert!([2, 53, 443, 2379, 7000, 9000, 9041, 9043, 65_535].into_iter().all(|port| covers("TCP", port)));
+    assert!(covers("UDP", 53), "names are still resolved");
+}
+
+#[test]
 fn a_migrations_processes_are_told_what_they_need() {
     let spec = serde_json::json!({"source": "main", "target": "next", "scope": {"units": ["b0001", "b0002"]}});
     let one = cell_crds::StorageMigration::new("mig", serde_json::from_value(spec).unwrap());

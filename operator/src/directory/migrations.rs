@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use cell_plan::migrations::{Log, Record, Spec, Step};
+use cell_plan::migrations::{Log, Record, Spec};
 use cell_proto::directory::Migration;
 use etcd_client::{Compare, CompareOp, TxnOp};
 use serde::{Deserialize, Serialize};
@@ -160,8 +160,9 @@ impl Link {
                 .map_err(|error| LinkError::Malformed { key: key.clone(), message: error.to_string() })?;
             writes.push(TxnOp::put(self.logs_key(&spec.run_id), text, None));
         }
-        // While they are looked at they change with every log; a comparison begins with all of them.
-        let moved = record.positions != run.positions && record.step != Step::Resweep;
+        // While they are looked at they change with every log, but a place in a sweep is stored rarely: what lies before it is not asked
+        // again by whoever goes on from there.
+        let moved = record.positions != run.positions;
         if moved {
             let text = serde_json::to_vec(&*record.positions)
                 .map_err(|error| LinkError::Malformed { key: key.clone(), message: error.to_string() })?;

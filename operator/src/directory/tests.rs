@@ -3,6 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
+use cell_plan::migrations;
 use cell_sandbox::server::{Options, Ready, run};
 
 use super::*;
@@ -58,4 +59,27 @@ async fn a_deposed_leader_claims_no_prefix() {
     assert_eq!(new.claim_prefix("theirs").await.unwrap(), Ok(()));
     assert_eq!(new.claim_prefix("theirs").await.unwrap(), Ok(()), "claiming again changes nothing");
     assert_eq!(old.claim_prefix("mine").await.unwrap(), Err("theirs".to_owned()));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_leader_that_goes_on_in_the_middle_of_a_sweep_knows_where_the_logs_before_stood() {
+    let etcd = Etcd::start().await;
+    let link = etcd.link(4);
+    let spec = migrations::Spec {
+        run_id: "r1".to_owned(),
+        source: "a".to_owned(),
+        target: "b".to_owned(),
+        units: Vec::new(),
+        rollback_window_ms: 0,
+    };
+    let mut record = migrations::Record::new(spec, 1);
+    let log = |number: u64| migrations::Log { name: format!("b{number:04}"), unit: format!("b{number:04}") };
+    record.logs = Arc::new((0..5).map(log).collect());
+    let MigrationBegun::Begun(run) = link.begin_migration("m", &record).await.unwrap() else { panic!("not begun") };
+    (record.step, record.sweep) = (migrations::Step::Resweep, (3, 0, 0));
+    record.positions = Arc::new(vec![7, 8, 9, 0, 0]);
+    assert!(link.save_migration(&run, &record).await.unwrap().is_some());
+    let found = etcd.link(5).migration_run("r1").await.unwrap().unwrap();
+    assert_eq!((found.record.step, found.record.sweep.0), (record.step, 3));
+    assert_eq!((found.record.positions, found.record.logs.len()), (record.positions, 5));
 }

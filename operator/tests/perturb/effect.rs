@@ -68,7 +68,7 @@ pub fn of_etcd(txn: &PbTxnRequest, prefix: &str) -> Option<String> {
 
 /// What a call to a cell changes; nothing for one that only looks.
 pub fn of_cell(path: &str) -> Option<String> {
-    const LOOKS: [&str; 8] = ["Inspect", "ListHeads", "Query", "ReadGuild", "Reach", "CopyStatus", "Ranges", "Control"];
+    const LOOKS: [&str; 7] = ["Inspect", "ListHeads", "Query", "ReadGuild", "Reach", "CopyStatus", "Ranges"];
     let name = path.rsplit('/').next()?;
     (!LOOKS.contains(&name)).then(|| format!("rpc {name}"))
 }

@@ -2,11 +2,13 @@
 //! a request of its own. Every run must come to the same end, with the same creates and deletes, without a status that lies, and an
 //! operator that begins anew then must find nothing to do. README.md says how to repeat one run.
 
+pub mod dedicated;
 pub mod effect;
 pub mod ground;
 pub mod grpc_wire;
 pub mod kube_wire;
 pub mod lives;
+pub mod migrate;
 pub mod mutant;
 pub mod plan;
 pub mod scenario;
@@ -17,6 +19,10 @@ pub mod truth;
 pub mod wire;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use tokio::sync::OnceCell;
 
 use ground::Ground;
 use mutant::Bug;
@@ -49,17 +55,16 @@ impl<'a> Theatre<'a> {
     /// What went wrong although nothing was done.
     pub async fn open(ground: &'a Ground, scenario: Scenario) -> Result<Self, String> {
         // Every test of this process needs it once.
-        static KNOWN: tokio::sync::Mutex<BTreeMap<String, Reference>> = tokio::sync::Mutex::const_new(BTreeMap::new());
-        let mut known = KNOWN.lock().await;
-        let name = format!("{scenario:?}");
-        if let Some(reference) = known.get(&name).cloned() {
-            return Ok(Self { ground, scenario, bug: Bug::None, stage: None, reference });
-        }
+        static KNOWN: Mutex<BTreeMap<String, Arc<OnceCell<Reference>>>> = Mutex::new(BTreeMap::new());
+        let known = KNOWN.lock().entry(format!("{scenario:?}")).or_default().clone();
         let reference = Reference { end: Snapshot::new(), outcomes: BTreeMap::new(), effects: Vec::new() };
         let mut theatre = Self { ground, scenario, bug: Bug::None, stage: None, reference };
-        let (end, outcomes, effects) = theatre.play(&Plan::default()).await?;
-        theatre.reference = Reference { end, outcomes, effects };
-        known.insert(name, theatre.reference.clone());
+        let first = known.get_or_try_init(async || {
+            let (end, outcomes, effects) = theatre.play(&Plan::default()).await?;
+            Ok::<_, String>(Reference { end, outcomes, effects })
+        });
+        let reference = first.await?.clone();
+        theatre.reference = reference;
         Ok(theatre)
     }
 
@@ -106,7 +111,7 @@ impl<'a> Theatre<'a> {
         if !wrong.is_empty() {
             return Err(wrong.join("\n"));
         }
-        if !self.scenario.begins_empty() {
+        if !self.scenario.uses_up() {
             self.stage = Some(stage);
         }
         Ok((end, outcomes, effects))

@@ -1,11 +1,13 @@
-//! What a user does in a run, and the end that it must come to. Every scenario but the first begins on a fleet that is Ready and takes
-//! back what it did, so that the next run finds the same fleet.
+//! What a user does in a run, and the end that it must come to. Every scenario but the first begins on a fleet that is Ready. Most take
+//! back what they did, so that the next run finds the same fleet; the others get a fleet of their own for every run.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use cell_proto::unit::Unit;
 use serde_json::json;
 
+use super::dedicated::{self, Cause};
+use super::migrate::{self, Course};
 use super::snapshot::{Snapshot, take};
 use super::stage::{Stage, small_cell};
 
@@ -27,11 +29,33 @@ pub enum Scenario {
     RollBack,
     /// A Move that waits for its target, and is aborted.
     Abort,
+    /// A guild that is hot gets a cell of its own and is moved there.
+    Promote,
+    /// A guild is given a cell of its own, which is later taken away again.
+    Dedicate,
+    /// Everything is migrated to another StorageCell.
+    Migrate,
+    /// Some buckets are migrated, and rolled back after their cutover.
+    MigrateBack,
+    /// A migration is aborted before anything is cut over.
+    MigrateAbort,
 }
 
 impl Scenario {
-    pub const ALL: [Self; 7] =
-        [Self::FleetUp, Self::ComeAndGo, Self::Resize, Self::Pin, Self::Move, Self::RollBack, Self::Abort];
+    pub const ALL: [Self; 12] = [
+        Self::FleetUp,
+        Self::ComeAndGo,
+        Self::Resize,
+        Self::Pin,
+        Self::Move,
+        Self::RollBack,
+        Self::Abort,
+        Self::Promote,
+        Self::Dedicate,
+        Self::Migrate,
+        Self::MigrateBack,
+        Self::MigrateAbort,
+    ];
 
     /// Kinds whose watch matters to it.
     pub fn kinds(self) -> &'static [&'static str] {
@@ -40,6 +64,10 @@ impl Scenario {
             Self::Resize => &["cells", "statefulsets"],
             Self::Pin => &["guilds", "moves", "cells"],
             Self::Move | Self::RollBack | Self::Abort => &["moves"],
+            Self::Promote | Self::Dedicate => &["guilds", "moves", "cells", "statefulsets"],
+            Self::Migrate | Self::MigrateBack | Self::MigrateAbort => {
+                &["storagemigrations", "storagecells", "cells", "statefulsets"]
+            }
         }
     }
 
@@ -48,6 +76,10 @@ impl Scenario {
         match self {
             Self::FleetUp => &["statefulsets", "secrets", "services", "poddisruptionbudgets", "pods"],
             Self::ComeAndGo | Self::Resize => &["statefulsets", "secrets", "pods", "cells"],
+            Self::Promote | Self::Dedicate => &["cells", "moves", "statefulsets", "guilds"],
+            Self::Migrate | Self::MigrateBack | Self::MigrateAbort => {
+                &["cells", "storagecells", "statefulsets", "deployments", "secrets", "storagemigrations"]
+            }
             _ => &["moves"],
         }
     }
@@ -72,6 +104,14 @@ impl Scenario {
                 "pods/shared-1-data-0",
             ],
             Self::ComeAndGo => &["statefulsets/extra-guild", "poddisruptionbudgets/extra-data", "services/spare-store"],
+            Self::Migrate | Self::MigrateBack | Self::MigrateAbort => &[
+                "statefulsets/mig-coordinator",
+                "services/mig-coordinator",
+                "deployments/mig-workers",
+                "secrets/mig-migration-storage",
+                "secrets/shared-1-storage",
+                "statefulsets/shared-2-data",
+            ],
             _ => &[],
         }
     }
@@ -79,6 +119,11 @@ impl Scenario {
     /// Whether it needs an empty namespace.
     pub fn begins_empty(self) -> bool {
         self == Self::FleetUp
+    }
+
+    /// Whether a fleet is of no use to the next run: what it did cannot be taken back, or is the end that is looked at.
+    pub fn uses_up(self) -> bool {
+        matches!(self, Self::FleetUp | Self::Promote | Self::Migrate | Self::MigrateBack | Self::MigrateAbort)
     }
 
     /// Plays it. The snapshot is of its end, before anything is taken back.
@@ -98,11 +143,16 @@ impl Scenario {
             Self::Move => one_move(stage, Ending::Complete).await,
             Self::RollBack => one_move(stage, Ending::RollBack).await,
             Self::Abort => one_move(stage, Ending::Abort).await,
+            Self::Promote => dedicated::play(stage, Cause::Heat).await,
+            Self::Dedicate => dedicated::play(stage, Cause::Wish).await,
+            Self::Migrate => migrate::play(stage, Course::ToTheEnd).await,
+            Self::MigrateBack => migrate::play(stage, Course::RolledBack).await,
+            Self::MigrateAbort => migrate::play(stage, Course::Aborted).await,
         }
     }
 }
 
-async fn gone(stage: &Stage, objects: &[(&str, &str)]) -> Result<(), String> {
+pub(super) async fn gone(stage: &Stage, objects: &[(&str, &str)]) -> Result<(), String> {
     for (plural, name) in objects {
         if let Some(one) = stage.get(plural, name).await {
             return Err(format!("{plural}/{name} is there: {}", one["status"]));
@@ -149,19 +199,19 @@ async fn resize(stage: &Stage) -> Result<Snapshot, String> {
 }
 
 /// A guild that no run had, its bucket's cell, and the other one.
-fn guild(stage: &Stage) -> (String, String, String) {
+pub(super) fn guild(stage: &Stage) -> (String, String, String) {
     let id = GUILDS.fetch_add(1, Ordering::Relaxed);
     let from = stage.fakes.world.lock().heads[&Unit::bucket(id).log()].cell.clone();
     let to = if from == "shared-1" { "shared-2" } else { "shared-1" };
     (id.to_string(), from, to.to_owned())
 }
 
-fn words(guild: &str, from: &str, to: &str) -> Vec<(String, String)> {
+pub(super) fn words(guild: &str, from: &str, to: &str) -> Vec<(String, String)> {
     [(guild, "GUILD"), (from, "FROM"), (to, "TO")].map(|(word, general)| (word.to_owned(), general.to_owned())).into()
 }
 
 /// Only what is of the guild: where it came from differs from run to run, and with it what is said of cells.
-fn of_guild(snapshot: Snapshot) -> Snapshot {
+pub(super) fn of_guild(snapshot: Snapshot) -> Snapshot {
     snapshot
         .into_iter()
         .filter(|(what, _)| what.contains("GUILD") || what.starts_with("moves/") || what.starts_with("etcd "))

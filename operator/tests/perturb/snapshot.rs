@@ -21,11 +21,12 @@ const CHILDREN: [&str; 10] = [
     "persistentvolumeclaims",
 ];
 /// Fields that differ between two runs with the same end.
-const NOISE: [&str; 29] = [
+const NOISE: [&str; 30] = [
     // Known only to who heard the switch's own answer.
     "heldUs",
     // How often a run asked, and which bucket its guild fell into.
     "requests",
+    "probeRound",
     "bucket",
     // Figures from the directory, brought up to date now and then.
     "units",
@@ -93,11 +94,18 @@ fn said(text: &str, words: &[(String, String)]) -> String {
         .iter()
         .fold(text.to_owned(), |text, at| cut(&text, at));
     let figure = figure.as_str();
-    let mut text = stable(figure.split_once(" cells, ").map_or(figure, |(_, rest)| rest));
+    let figure = without_random(figure);
+    let mut text = stable(figure.split_once(" cells, ").map_or(figure.as_str(), |(_, rest)| rest));
     for (word, general) in words {
         text = text.replace(word, general);
     }
     text
+}
+
+/// A real server names the volume of a Pod's token at random.
+fn without_random(text: &str) -> String {
+    let named = text.strip_prefix("kube-api-access-").is_some_and(|random| random.len() == 5);
+    if named { "kube-api-access-*".to_owned() } else { text.to_owned() }
 }
 
 /// Everything of a stage; `words` are replaced by their general forms.
@@ -114,9 +122,16 @@ pub async fn take(stage: &Stage, words: &[(String, String)]) -> Snapshot {
             {
                 data.values_mut().for_each(|key| *key = Value::from(key.as_str().map_or(0, str::len)));
             }
+            if name == "kube-root-ca.crt" {
+                // Put into every namespace by a controller, sometime.
+                continue;
+            }
+            if CHILDREN.contains(plural) {
+                // What Kubernetes' own controllers say of it, and when, is theirs.
+                one["status"] = one["status"]["phase"].clone();
+            }
             if *plural == "pods" {
                 // How a Pod came about is its set's business.
-                one["status"] = one["status"]["phase"].clone();
                 one["metadata"].as_object_mut().map(|metadata| metadata.remove("annotations"));
             }
             lines.insert(format!("{plural}/{}", said(&name, &words)), clean(&one, &words).to_string());

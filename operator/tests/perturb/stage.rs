@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use cell_proto::directory::RouteHint;
+use cell_proto::directory::{Member, Role, RouteHint};
 use cell_proto::v1::Head;
 use cell_runtime::directory::{DirectoryConfig, Registration};
 use cell_runtime::{CancellationToken, Directory};
@@ -21,7 +21,7 @@ use super::lives::{Admin, Command, Driver};
 use super::mutant::{Bug, Mutant};
 use super::truth::{OURS, ready};
 use super::wire::{Wire, resource};
-use crate::harness::fakes::Fakes;
+use crate::harness::fakes::{Fakes, member_of};
 
 /// Nobody changes anything for so long: everything that was begun has ended.
 const QUIET: Duration = Duration::from_millis(350);
@@ -33,7 +33,7 @@ pub struct Stage {
     pub wire: Arc<Wire>,
     pub fakes: Fakes,
     directory: Directory,
-    registrations: Mutex<Vec<Registration>>,
+    registrations: Mutex<Vec<(String, Registration)>>,
     cells: grpc_wire::Sender,
     commands: mpsc::Sender<Command>,
     admin: Admin,
@@ -45,9 +45,25 @@ pub fn api(client: &Client, namespace: &str, plural: &str) -> Api<DynamicObject>
     Api::namespaced_with(client.clone(), namespace, &resource(plural))
 }
 
+/// An answer, or none of a kind that is not served. On a busy machine a request may fail, and that says nothing of what is there.
+async fn sure<T, Fut>(ask: impl Fn() -> Fut) -> Option<T>
+where
+    Fut: Future<Output = kube::Result<T>>,
+{
+    let began = Instant::now();
+    loop {
+        match ask().await {
+            Ok(answer) => return Some(answer),
+            Err(kube::Error::Api(status)) if status.code == 404 => return None,
+            Err(error) if began.elapsed() > LIMIT => panic!("the API server does not answer: {error}"),
+            Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
+        }
+    }
+}
+
 /// All objects of a kind.
 pub async fn objects(client: &Client, namespace: &str, plural: &str) -> Vec<Value> {
-    let listed = api(client, namespace, plural).list(&Default::default()).await;
+    let listed = sure(|| async { api(client, namespace, plural).list(&Default::default()).await }).await;
     let items = listed.map(|list| list.items).unwrap_or_default();
     items.into_iter().map(|item| serde_json::to_value(item).unwrap()).collect()
 }
@@ -57,16 +73,15 @@ pub async fn object(client: &Client, namespace: &str, plural: &str, name: &str) 
     if name.is_empty() {
         return None;
     }
-    let found = api(client, namespace, plural).get_opt(name).await.ok().flatten();
-    found.map(|found| serde_json::to_value(found).unwrap())
+    let found = sure(|| async { api(client, namespace, plural).get_opt(name).await }).await;
+    found.flatten().map(|found| serde_json::to_value(found).unwrap())
 }
 
 impl Stage {
     /// An empty namespace with one operator; `shared-1` and `shared-2` live in the directory.
     pub async fn empty(ground: &Ground, bug: Bug) -> Self {
         let number = STAGES.fetch_add(1, Ordering::Relaxed);
-        let namespace = format!("stage-{number}");
-        ground.namespace(&namespace).await;
+        let namespace = ground.namespace(number).await;
         let prefix = format!("/cellplane/{namespace}/");
         let (wire, orders) = Wire::new(ground.user.clone(), &namespace, &prefix, Mutant::of(bug));
         let stop = CancellationToken::new();
@@ -104,16 +119,54 @@ impl Stage {
 
     /// A cell's processes appear in the directory, behind the wire.
     pub async fn run_cell(&self, cell: &str) {
-        let mut wired: Option<(String, String)> = None;
-        for mut member in self.fakes.start(cell, "main").await {
-            let address = match wired.take().filter(|(of, _)| *of == member.grpc_address) {
-                Some((_, address)) => address,
-                None => grpc_wire::serve(&member.grpc_address, self.cells.clone()).await,
-            };
-            wired = Some((member.grpc_address.clone(), address.clone()));
-            member.grpc_address = address;
-            self.registrations.lock().push(self.directory.register(member));
+        let members = self.fakes.start(cell, "main").await;
+        let Some(first) = members.first() else { return };
+        let address = grpc_wire::serve(&first.grpc_address, self.cells.clone()).await;
+        for member in members {
+            self.register(cell, Member { grpc_address: address.clone(), ..member });
         }
+    }
+
+    fn register(&self, of: &str, member: Member) {
+        let registration = self.directory.register(member);
+        self.registrations.lock().push((of.to_owned(), registration));
+    }
+
+    /// A cell's processes end and leave the directory.
+    pub async fn end_cell(&self, cell: &str) {
+        let ended: Vec<Registration> = {
+            let mut all = self.registrations.lock();
+            let (ended, kept) = std::mem::take(&mut *all).into_iter().partition(|(of, _)| of == cell);
+            *all = kept;
+            ended.into_iter().map(|(_, registration): (String, Registration)| registration).collect()
+        };
+        for registration in ended {
+            registration.withdraw().await;
+        }
+    }
+
+    /// A second StorageCell; the stores of both live, and so does the coordinator of a migration, behind the wire.
+    pub async fn run_storage(&self, name: &str, migration: &str) {
+        self.create("storagecells", name, json!({"engine": "embedded", "embedded": {"size": "1Gi"}})).await;
+        for store in ["main", name] {
+            self.register(store, member_of(Role::Store, store, store, "127.0.0.1:1"));
+        }
+        let coordinator = self.fakes.start_coordinator(migration).await;
+        let address = grpc_wire::serve(&coordinator.grpc_address, self.cells.clone()).await;
+        self.register(migration, Member { grpc_address: address, ..coordinator });
+    }
+
+    /// A guild node reports how busy a guild is.
+    pub async fn report_load(&self, guild_id: &str, sessions: i64) {
+        let load = json!({"guilds": [{"guildId": guild_id, "sessions": sessions, "messagesPerSecond": 0}]});
+        let key = self.directory.keys().load("shared-1-guild-0");
+        self.directory.put(&key, load.to_string().into_bytes(), None).await.unwrap();
+    }
+
+    /// Whether a key of the fleet's etcd is there.
+    pub async fn has_key(&self, key: impl FnOnce(&cell_proto::directory::Keys) -> String) -> bool {
+        let wanted = key(self.directory.keys());
+        self.keys().await.iter().any(|(found, _)| format!("{}{found}", self.wire.prefix) == wanted)
     }
 
     pub async fn create(&self, plural: &str, name: &str, spec: Value) {

@@ -16,6 +16,7 @@ pub mod selector;
 #[cfg(test)]
 mod simulation;
 pub mod statefulset;
+pub mod taints;
 pub mod workload;
 pub mod world;
 

@@ -1,6 +1,6 @@
 //! The node lifecycle controller. It decides from heartbeats (as seen by its own clock, never the writer's) that a node is lost:
-//! Ready becomes Unknown, the node is tainted, its Pods are marked not ready, and after the toleration time they are deleted. It
-//! never touches a node that renews.
+//! Ready becomes Unknown, the node is tainted, its Pods are marked not ready, and after the toleration time they are deleted. Pods that
+//! do not tolerate another taint of their node are deleted, too. It never touches a node that renews.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,6 +15,7 @@ use kube::{Api, ResourceExt};
 use super::act::{self, ActError};
 use super::mirror::Seen;
 use super::pods;
+use super::taints;
 use super::world::{LEASE_NAMESPACE, World};
 
 /// The taint key of a node whose agent is not heard.
@@ -101,6 +102,7 @@ pub struct Nodes {
     heard: HashMap<String, Heard>,
     writes: HashMap<String, Seen>,
     pod_writes: HashMap<String, Seen>,
+    tainted: taints::Clock,
 }
 
 impl Nodes {
@@ -110,6 +112,7 @@ impl Nodes {
         self.heard.retain(|name, _| nodes.iter().any(|node| node.metadata.name.as_ref() == Some(name)));
         self.writes.retain(|name, _| nodes.iter().any(|node| node.metadata.name.as_ref() == Some(name)));
         let all = world.pods.all();
+        self.tainted.keep(&all);
         self.pod_writes.retain(|uid, _| all.iter().any(|pod| pod.metadata.uid.as_ref() == Some(uid)));
         let mut fine = true;
         for node in nodes {
@@ -139,13 +142,14 @@ impl Nodes {
                 self.writes.insert(name, world.nodes.mark(version));
             }
         }
+        let have = node.spec.as_ref().and_then(|spec| spec.taints.as_deref()).unwrap_or(&[]);
+        for pod in self.tainted.due(have, there, now) {
+            evict(world, &pod, "deleted: it does not tolerate a taint of its node (any more)").await?;
+        }
         let Some(lost_for) = lost_for else { return Ok(()) };
         self.mark_pods(world, there).await?;
         for pod in evictions(there, lost_for, world.options.eviction_after) {
-            let api: Api<Pod> = Api::namespaced(world.client.clone(), &pod.namespace().unwrap_or_default());
-            act::delete(&api, pod.as_ref(), None, &world.writes).await?;
-            let note = "deleted: its node has been unreachable for longer than the Pod tolerates".to_owned();
-            act::remark(&world.recorder, pod.as_ref(), EventType::Normal, "TaintManagerEviction", note).await;
+            evict(world, &pod, "deleted: its node has been unreachable for longer than the Pod tolerates").await?;
         }
         Ok(())
     }
@@ -193,6 +197,13 @@ impl Nodes {
         }
         Ok(())
     }
+}
+
+async fn evict(world: &World, pod: &Arc<Pod>, why: &str) -> Result<(), ActError> {
+    let api: Api<Pod> = Api::namespaced(world.client.clone(), &pod.namespace().unwrap_or_default());
+    act::delete(&api, pod.as_ref(), None, &world.writes).await?;
+    act::remark(&world.recorder, pod.as_ref(), EventType::Normal, "TaintManagerEviction", why.to_owned()).await;
+    Ok(())
 }
 
 async fn write_verdict(world: &World, node: &Arc<Node>, verdict: &Verdict) -> Result<Option<u64>, ActError> {

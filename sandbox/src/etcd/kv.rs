@@ -8,7 +8,7 @@ use tonic::{Request, Response, Status};
 
 use super::refusal::{status, unimplemented};
 use super::{convert, range, txn};
-use crate::store::{Op, OpResult, Store, Txn};
+use crate::store::{Op, OpResult, PutLease, Store, StoreError, Txn};
 
 pub(super) struct KvService {
     pub store: Store,
@@ -44,6 +44,12 @@ impl PbKvService for KvService {
 
     async fn put(&self, request: Request<PbPutRequest>) -> Result<Response<PbPutResponse>, Status> {
         let put = txn::parse_put(request.into_inner())?;
+        // Outside a transaction etcd looks for the lease before the key.
+        if let PutLease::Attach(id) = put.lease
+            && self.store.lease(id).is_none()
+        {
+            return Err(status(StoreError::LeaseNotFound { id }));
+        }
         match self.one(Op::Put(put)).await? {
             (revision, OpResult::Put(result)) => Ok(Response::new(txn::put_response(revision, &result))),
             _ => Err(Status::internal("the store answered another operation")),

@@ -26,6 +26,7 @@ use super::plan::{Asked, Fate, Plan};
 use super::rule::Fault;
 use super::stale::{Answer, Memory};
 use super::{control, events};
+use crate::idle::{Activity, FIRST_REQUEST};
 use crate::kube_api::access::{Access, AccessError, write_private};
 use crate::kube_api::request::{Query, Route, route};
 use crate::kube_api::tls;
@@ -35,6 +36,8 @@ const MAX_CONNECTIONS: usize = 2_048;
 /// The largest body of a request.
 const MAX_BODY: usize = 8 * 1024 * 1024;
 const HANDSHAKE_DEADLINE: Duration = Duration::from_secs(10);
+/// How long a connection may stay without a request.
+const IDLE_DEADLINE: Duration = Duration::from_secs(180);
 
 /// Why the proxy cannot serve.
 #[derive(Debug, thiserror::Error)]
@@ -189,9 +192,11 @@ async fn connection(faults: Arc<Faults>, socket: TcpStream, acceptor: TlsAccepto
     let Ok(Ok(stream)) = tokio::time::timeout(HANDSHAKE_DEADLINE, acceptor.accept(socket)).await else { return };
     let cut = CancellationToken::new();
     let cutting = cut.clone();
+    let activity = Activity::begin();
+    let asked = activity.clone();
     let service = service_fn(move |request| {
-        let (faults, cut) = (faults.clone(), cutting.clone());
-        async move { Ok::<_, std::convert::Infallible>(answer(&faults, request, cut).await) }
+        let (faults, cut, under_way) = (faults.clone(), cutting.clone(), asked.asked());
+        async move { Ok::<_, std::convert::Infallible>(under_way.with(answer(&faults, request, cut).await)) }
     });
     let mut builder = auto::Builder::new(TokioExecutor::new());
     builder.http1().timer(TokioTimer::new());
@@ -201,6 +206,7 @@ async fn connection(faults: Arc<Faults>, socket: TcpStream, acceptor: TlsAccepto
         _ = serving => {}
         () = cut.cancelled() => {}
         () = stop.cancelled() => {}
+        () = activity.until_idle(FIRST_REQUEST, IDLE_DEADLINE) => {}
     }
 }
 

@@ -5,14 +5,14 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::built_in;
+use super::built_in::{self, BuiltIn};
 use super::custom::{self, Nulls};
 use super::kinds::{Model, Resource};
 use super::object::{self, at, child, list, text};
 use super::registry::{Served, name_conflict};
 use super::schema::join;
 use super::status::Refusal;
-use super::{defaults, judge as faults};
+use super::{defaults, judge as faults, written};
 
 /// The finalizer that keeps a definition until its objects are gone.
 pub const DEFINITION_FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io";
@@ -22,29 +22,60 @@ pub fn fit(resource: &Resource, new: &mut Value, nulls: Nulls) -> Result<Vec<Str
     match &resource.model {
         Model::Custom(custom) => {
             fit_metadata(new)?;
+            written::whole_numbers(new);
             Ok(custom.fill(new, nulls))
         }
         Model::BuiltIn(kind) => {
+            written::read(new);
             defaults::fill(resource, new);
             let before = new.clone();
-            // Both faces of Event are stored as the core one.
-            let stored =
-                built_in::KINDS.iter().find(|k| k.kind == kind.kind && k.group == resource.stored_as.0).unwrap_or(kind);
-            *new = (stored.typed)(before.clone()).map_err(|e| {
-                Refusal::bad_request(format!(
-                    "{} in version {:?} cannot be handled as a {}: {e}",
-                    kind.kind, kind.version, kind.kind
-                ))
-            })?;
+            *new = typed(resource, kind, before.clone())?;
+            super::quantities::settle(new);
+            // The typed form has a selector always; one that nobody sent is missed by the judge.
+            if at(&before, &["spec", "selector"]).is_none() && resource.group == "apps" {
+                child(new, "spec").remove("selector");
+            }
             let definition = resource.is("apiextensions.k8s.io", "customresourcedefinitions");
             if definition {
-                whole_numbers(new);
+                written::whole_numbers(new);
             }
             let mut unknown = Vec::new();
             missing("", &before, new, &mut unknown);
             if !definition {
-                drop_empty_lists(new);
+                written::write(resource, new);
             }
+            Ok(unknown)
+        }
+    }
+}
+
+fn typed(resource: &Resource, kind: &BuiltIn, object: Value) -> Result<Value, Refusal> {
+    // Both faces of Event are stored as the core one.
+    let stored =
+        built_in::KINDS.iter().find(|k| k.kind == kind.kind && k.group == resource.stored_as.0).unwrap_or(kind);
+    let times = object.as_object().map_or(Ok(()), written::precise_times);
+    times.and_then(|()| (stored.typed)(object)).map_err(|why| {
+        let (kind, version) = (kind.kind, kind.version);
+        Refusal::unreadable(format!("{kind} in version {version:?} cannot be handled as a {kind}: {why}"))
+    })
+}
+
+/// Reads what a client sent as a whole, before anything else is done with it; the paths of fields nobody knows are returned.
+pub fn read(resource: &Resource, sent: &Value) -> Result<Vec<String>, Refusal> {
+    let mut sent = super::present::store(resource, sent.clone());
+    match &resource.model {
+        Model::Custom(custom) => {
+            fit_metadata(&mut sent)?;
+            Ok(custom.fill(&mut sent, Nulls::Drop))
+        }
+        Model::BuiltIn(kind) => {
+            written::read(&mut sent);
+            let known = typed(resource, kind, sent.clone())?;
+            if resource.is("", "secrets") {
+                object::as_map(&mut sent).remove("stringData");
+            }
+            let mut unknown = Vec::new();
+            missing("", &sent, &known, &mut unknown);
             Ok(unknown)
         }
     }
@@ -66,42 +97,14 @@ pub fn judge(resource: &Resource, new: &Value, old: Option<&Value>) -> Result<()
 
 /// Metadata has one form in every kind: unknown fields and nulls go, wrong types are errors.
 pub fn fit_metadata(object: &mut Value) -> Result<(), Refusal> {
-    let metadata = Value::Object(std::mem::take(object::metadata(object)));
+    let mut metadata = Value::Object(std::mem::take(object::metadata(object)));
+    written::read(&mut metadata);
     let typed: ObjectMeta =
-        serde_json::from_value(metadata).map_err(|e| Refusal::bad_request(format!("metadata cannot be read: {e}")))?;
-    let fitted = serde_json::to_value(typed).map_err(Refusal::internal)?;
+        serde_json::from_value(metadata).map_err(|e| Refusal::unreadable(format!("metadata cannot be read: {e}")))?;
+    let mut fitted = serde_json::to_value(typed).map_err(Refusal::internal)?;
+    written::write_metadata(&mut fitted);
     object::as_map(object).insert("metadata".into(), fitted);
     Ok(())
-}
-
-/// Empty lists are no part of a built-in object, but for those that Kubernetes always writes.
-fn drop_empty_lists(value: &mut Value) {
-    const ALWAYS: [&str; 5] = ["containers", "rules", "endpoints", "nodeSelectorTerms", "ports"];
-    match value {
-        Value::Object(map) => {
-            map.retain(|name, inner| {
-                ALWAYS.contains(&name.as_str()) || inner.as_array().is_none_or(|all| !all.is_empty())
-            });
-            map.values_mut().for_each(drop_empty_lists);
-        }
-        Value::Array(items) => items.iter_mut().for_each(drop_empty_lists),
-        _ => {}
-    }
-}
-
-/// Writes whole numbers as such: limits of a schema are typed as fractions, but must compare equal to what was applied.
-fn whole_numbers(value: &mut Value) {
-    const EXACT: f64 = 9_007_199_254_740_992.0;
-    match value {
-        Value::Object(map) => map.values_mut().for_each(whole_numbers),
-        Value::Array(items) => items.iter_mut().for_each(whole_numbers),
-        Value::Number(n) if n.is_f64() => {
-            if let Some(whole) = n.as_f64().filter(|f| f.fract() == 0.0 && f.abs() < EXACT) {
-                *value = Value::from(whole as i64);
-            }
-        }
-        _ => {}
-    }
 }
 
 /// Fields of `before` that `after` no longer has.
@@ -238,7 +241,12 @@ pub fn count_generation(resource: &Resource, new: &mut Value, old: &Value) {
         }
         copy
     };
-    let next = object::generation(old) + i64::from(body(new) != body(old));
+    // A Deployment's annotations are handed down to its ReplicaSets, so they count there.
+    let noted = |object: &Value| {
+        resource.is("apps", "deployments").then(|| at(object, &["metadata", "annotations"]).cloned()).flatten()
+    };
+    let changed = body(new) != body(old) || noted(new) != noted(old);
+    let next = object::generation(old) + i64::from(changed);
     if next > 0 {
         object::set_meta(new, "generation", next);
     }

@@ -53,6 +53,30 @@ pub struct ScalePaths {
     pub selector: Option<Vec<String>>,
 }
 
+impl ScalePaths {
+    /// What is found where a scale is to be read must be countable.
+    fn judge(&self, object: &Value) -> Vec<FieldError> {
+        let find = |path: &[String]| path.iter().try_fold(object, |v, key| v.get(key)).cloned();
+        let mut errors = Vec::new();
+        for path in [&self.spec_replicas, &self.status_replicas] {
+            let Some(found) = find(path) else { continue };
+            let detail = match found.as_i64() {
+                Some(n) if n < 0 => "should be a non-negative integer",
+                Some(n) if n > i64::from(i32::MAX) => "should be less than or equal to 2147483647",
+                Some(_) => continue,
+                None => "accessor error: expected int64",
+            };
+            errors.push(FieldError::invalid(format!(".{}", path.join(".")), &found, detail));
+        }
+        if let Some(path) = &self.selector
+            && let Some(found) = find(path).filter(|found| !found.is_string())
+        {
+            errors.push(FieldError::invalid(format!(".{}", path.join(".")), &found, "accessor error: expected string"));
+        }
+        errors
+    }
+}
+
 /// The resources a definition serves: one for each served version, the storage version's data model for all.
 pub fn resources(definition: &Value) -> Result<Vec<Resource>, Vec<FieldError>> {
     let mut out = Vec::new();
@@ -172,7 +196,7 @@ impl CustomVersion {
     pub fn judge(&self, new: &Value, old: Option<&Value>) -> Vec<FieldError> {
         let mut errors = schema::validate::validate(&self.schema, new, old);
         // Rules may rely on what the schema promises: they are asked only where that holds.
-        let blocking = [Fault::NotSupported, Fault::Required, Fault::TooLong, Fault::TypeInvalid];
+        let blocking = [Fault::NotSupported, Fault::Required, Fault::TooLong, Fault::TooMany, Fault::TypeInvalid];
         if errors.iter().all(|e| !blocking.contains(&e.fault)) {
             errors.extend(schema::rules::check(&self.schema, new, old));
         } else if schema::rules::has_rules(&self.schema) {
@@ -180,6 +204,7 @@ impl CustomVersion {
                           complete validation";
             errors.push(FieldError::invalid("", &Value::Null, detail));
         }
+        errors.extend(self.scale.iter().flat_map(|scale| scale.judge(new)));
         errors
     }
 }

@@ -130,14 +130,26 @@ fn fill_container(container: &mut Map<String, Value>) {
 fn service(spec: &mut Map<String, Value>) {
     set_default(spec, "type", "ClusterIP");
     set_default(spec, "sessionAffinity", "None");
+    if spec.get("sessionAffinity").and_then(Value::as_str) == Some("ClientIP") {
+        set_default(spec, "sessionAffinityConfig", json!({"clientIP": {"timeoutSeconds": 10_800}}));
+    } else {
+        spec.remove("sessionAffinityConfig");
+    }
     set_default(spec, "internalTrafficPolicy", "Cluster");
     if spec.get("type").and_then(Value::as_str) != Some("ClusterIP") {
         set_default(spec, "externalTrafficPolicy", "Cluster");
+    }
+    if spec.get("type").and_then(Value::as_str) == Some("LoadBalancer") {
+        set_default(spec, "allocateLoadBalancerNodePorts", true);
     }
     for port in spec.get_mut("ports").and_then(Value::as_array_mut).into_iter().flatten() {
         if let Some(port) = port.as_object_mut() {
             set_default(port, "protocol", "TCP");
             let target = port.get("port").cloned().unwrap_or(Value::Null);
+            // Zero and nothing are the same to Kubernetes.
+            if port.get("targetPort").is_some_and(|v| v.as_i64() == Some(0) || v.as_str() == Some("")) {
+                port.remove("targetPort");
+            }
             set_default(port, "targetPort", target);
         }
     }
@@ -146,19 +158,26 @@ fn service(spec: &mut Map<String, Value>) {
 fn stateful_set(spec: &mut Map<String, Value>) {
     set_default(spec, "replicas", 1);
     set_default(spec, "podManagementPolicy", "OrderedReady");
+    set_default(spec, "serviceName", "");
     set_default(spec, "revisionHistoryLimit", 10);
     set_default(spec, "persistentVolumeClaimRetentionPolicy", json!({"whenDeleted": "Retain", "whenScaled": "Retain"}));
     let strategy = super::object::as_map(spec.entry("updateStrategy").or_insert_with(|| json!({})));
-    set_default(strategy, "type", "RollingUpdate");
-    if strategy.get("type").and_then(Value::as_str) == Some("RollingUpdate") {
-        let rolling = super::object::as_map(strategy.entry("rollingUpdate").or_insert_with(|| json!({})));
+    // Whoever names the type and leaves out the rest has left it out.
+    if strategy.get("type").is_none_or(|found| found.is_null() || found == "") {
+        set_default(strategy, "type", "RollingUpdate");
+        set_default(strategy, "rollingUpdate", json!({}));
+    }
+    let rolls = strategy.get("type").and_then(Value::as_str) == Some("RollingUpdate");
+    if let Some(rolling) = strategy.get_mut("rollingUpdate").and_then(Value::as_object_mut).filter(|_| rolls) {
         set_default(rolling, "partition", 0);
+        set_default(rolling, "maxUnavailable", 1);
     }
     for claim in spec.get_mut("volumeClaimTemplates").and_then(Value::as_array_mut).into_iter().flatten() {
         let map = super::object::as_map(claim);
         set_default(map, "apiVersion", "v1");
         set_default(map, "kind", "PersistentVolumeClaim");
         set_default(child(claim, "spec"), "volumeMode", "Filesystem");
+        set_default(child(claim, "status"), "phase", "Pending");
     }
     template(spec);
 }

@@ -14,7 +14,7 @@ use serde_json::Value;
 use super::access::User;
 use super::api::{Api, Call, Door, MAX_BODY, Strictness};
 use super::request::{Query, Route, Target, route};
-use super::status::{FieldError, Reason, Refusal};
+use super::status::{Reason, Refusal};
 use super::tables::{self, Format, Renderer};
 use super::verbs::scale::Wish;
 use super::verbs::{Reply, apply, delete, list, pods, post, read, reviews, scale, watch};
@@ -59,10 +59,20 @@ fn refused(refusal: &Refusal) -> Response<Body> {
     if let Some(seconds) = refusal.details.retry_after {
         response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
     }
+    warn(&mut response, &refusal.details.warnings);
     if refusal.reason == Reason::Unauthorized {
         response.headers_mut().insert(http::header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
     }
     response
+}
+
+fn warn(response: &mut Response<Body>, warnings: &[String]) {
+    for warning in warnings {
+        let text = format!("299 - \"{}\"", warning.replace('\\', "\\\\").replace('"', "\\\""));
+        if let Ok(value) = HeaderValue::from_str(&text) {
+            response.headers_mut().append(http::header::WARNING, value);
+        }
+    }
 }
 
 fn json_response(code: u16, body: &Value) -> Response<Body> {
@@ -237,7 +247,8 @@ async fn plain(call: &Call<'_>, method: &Method, headers: &HeaderMap, body: Inco
                 target: call.target.clone(),
                 query: call.query.clone(),
                 manager: call.manager.clone(),
-                dry_run: call.dry_run || dry,
+                // Options in the body are all there are: those of the query count only without one, as with a real server.
+                dry_run: if sent.is_some() { dry } else { call.dry_run },
                 ..*call
             };
             if named { delete::delete(&call, &options).await } else { delete::delete_collection(&call, &options).await }
@@ -264,14 +275,16 @@ async fn subresource(call: &Call<'_>, method: &Method, headers: &HeaderMap, body
         ("scale", "PUT") => scale::put(call, Wish::Replace(read_object(headers, body).await?)).await,
         ("scale", "PATCH") => {
             let sent = parse(headers, &read_bytes(body).await?)?;
-            match media_type(headers) {
+            let shown = sent.clone();
+            let done = match media_type(headers) {
                 // A Scale has no list, so the two are the same.
                 "application/merge-patch+json" | "application/strategic-merge-patch+json" => {
                     scale::put(call, Wish::Merge(sent)).await
                 }
                 "application/json-patch+json" => scale::put(call, Wish::Json(sent)).await,
-                other => Err(unsupported(other)),
-            }
+                other => Err(Refusal::unsupported(other)),
+            };
+            done.map_err(|refusal| refusal.of_patch(&shown))
         }
         ("binding", "POST") => {
             let sent = read_object(headers, body).await?;
@@ -298,7 +311,7 @@ async fn patch(call: &Call<'_>, headers: &HeaderMap, body: Incoming) -> Result<R
     let strategic = kind == "application/strategic-merge-patch+json" && call.resource.custom().is_none();
     let known = ["application/json-patch+json", "application/merge-patch+json", "application/apply-patch+yaml"];
     if !strategic && !known.contains(&kind) {
-        return Err(unsupported(kind));
+        return Err(Refusal::unsupported(kind));
     }
     let sent = parse(headers, &read_bytes(body).await?)?;
     let shown = sent.clone();
@@ -308,25 +321,7 @@ async fn patch(call: &Call<'_>, headers: &HeaderMap, body: Incoming) -> Result<R
         "application/strategic-merge-patch+json" => post::strategic_patch(call, sent).await,
         _ => return apply::apply(call, sent).await,
     };
-    // Fields nobody knows are the patch's fault, which Kubernetes calls invalid.
-    done.map_err(|refusal| match refusal.message.starts_with("strict decoding error") {
-        true => Refusal::invalid("", "", "", vec![FieldError::invalid("patch", &shown, refusal.message)]),
-        false => refusal,
-    })
-}
-
-fn unsupported(kind: &str) -> Refusal {
-    let message = if kind == "application/strategic-merge-patch+json" {
-        "custom resources have no strategic merge patch: use application/merge-patch+json (kubectl patch --type=merge), \
-         application/json-patch+json or server-side apply"
-            .to_owned()
-    } else {
-        format!(
-            "the body of the request was in an unknown format {kind:?} - accepted media types include: application/json, \
-             application/yaml, application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml"
-        )
-    };
-    Refusal::new(Reason::UnsupportedMediaType, message)
+    done.map_err(|refusal| refusal.of_patch(&shown))
 }
 
 fn media_type(headers: &HeaderMap) -> &str {
@@ -346,7 +341,7 @@ async fn read_bytes(body: Incoming) -> Result<bytes::Bytes, Refusal> {
 async fn read_object(headers: &HeaderMap, body: Incoming) -> Result<Value, Refusal> {
     let kind = media_type(headers);
     if !matches!(kind, "" | "application/json" | "application/yaml" | PROTOBUF) {
-        return Err(unsupported(kind));
+        return Err(Refusal::unsupported(kind));
     }
     let sent = parse(headers, &read_bytes(body).await?)?;
     if sent.is_object() { Ok(sent) } else { Err(Refusal::bad_request("the object must be a map")) }
@@ -383,12 +378,7 @@ fn finish(call: &Call<'_>, reply: Reply, format: Format) -> Result<Response<Body
     match reply {
         Reply::Object { code, object, warnings } => {
             let mut response = json_response(code, &renderer.one(object));
-            for warning in warnings {
-                let text = format!("299 - \"{}\"", warning.replace('\\', "\\\\").replace('"', "\\\""));
-                if let Ok(value) = HeaderValue::from_str(&text) {
-                    response.headers_mut().append(http::header::WARNING, value);
-                }
-            }
+            warn(&mut response, &warnings);
             Ok(response)
         }
         Reply::List(list) => Ok(json_response(200, &renderer.list(list))),

@@ -1,5 +1,9 @@
 //! Light validation of built-in kinds: what would break clients, controllers or the node agent. It refuses; it never repairs.
 
+mod rollout;
+mod service;
+mod small;
+
 use serde_json::Value;
 
 use super::kinds::Resource;
@@ -25,7 +29,9 @@ pub fn metadata(resource: &Resource, object: &Value) -> Vec<FieldError> {
             "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character",
         ),
     };
-    if !fits {
+    if name.is_empty() {
+        errors.push(FieldError::required("metadata.name", "name or generateName is required"));
+    } else if !fits {
         errors.push(FieldError::invalid("metadata.name", &Value::from(name), rule));
     }
     for (key, value) in at(object, &["metadata", "labels"]).and_then(Value::as_object).into_iter().flatten() {
@@ -88,18 +94,22 @@ fn owner_references(object: &Value) -> Vec<FieldError> {
 /// Faults of a built-in object.
 pub fn object(resource: &Resource, new: &Value, old: Option<&Value>) -> Vec<FieldError> {
     let mut errors = match (resource.group.as_str(), resource.kind.as_str()) {
-        ("", "Pod") => pod_spec("spec", new.get("spec")),
-        ("", "Service") => service(new),
-        ("apps", "StatefulSet" | "Deployment" | "ReplicaSet") => workload(new),
+        ("", "Pod") => pod_spec("spec", new.get("spec"), &[]),
+        ("", "Service") => service::service(new),
+        ("coordination.k8s.io", "Lease") => small::lease(new),
+        ("policy", "PodDisruptionBudget") => small::budget(new),
+        ("apps", "StatefulSet") => workload(new).into_iter().chain(rollout::stateful_set(new)).collect(),
+        ("apps", "Deployment") => workload(new).into_iter().chain(rollout::deployment(new)).collect(),
+        ("apps", "ReplicaSet") => workload(new),
         ("batch", "Job") => {
-            let mut errors = pod_spec("spec.template.spec", at(new, &["spec", "template", "spec"]));
+            let mut errors = pod_spec("spec.template.spec", at(new, &["spec", "template", "spec"]), &[]);
             errors.extend(super::jobs::judge(new));
             errors.extend(selects_template(new));
             errors
         }
         ("apiextensions.k8s.io", "CustomResourceDefinition") => super::custom::judge_definition(new),
         ("", "ConfigMap") => keys("data", new).into_iter().chain(keys("binaryData", new)).collect(),
-        ("", "Secret") => keys("data", new),
+        ("", "Secret") => keys("data", new).into_iter().chain(small::secret(new)).collect(),
         _ => Vec::new(),
     };
     if let Some(old) = old {
@@ -131,7 +141,8 @@ fn keys(field: &str, object: &Value) -> Vec<FieldError> {
         .collect()
 }
 
-fn pod_spec(path: &str, spec: Option<&Value>) -> Vec<FieldError> {
+/// Faults of a Pod's spec; `claims` become volumes of the Pods when these are made.
+fn pod_spec(path: &str, spec: Option<&Value>, claims: &[&str]) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let Some(spec) = spec else { return vec![FieldError::required(path, "")] };
     if list(spec, &["containers"]).is_empty() {
@@ -153,17 +164,17 @@ fn pod_spec(path: &str, spec: Option<&Value>) -> Vec<FieldError> {
             if text(container, &["image"]).is_empty() {
                 errors.push(FieldError::required(format!("{at}.image"), ""));
             }
+            let pull = text(container, &["imagePullPolicy"]);
+            if !matches!(pull, "Always" | "IfNotPresent" | "Never") {
+                let detail = "supported values: \"Always\", \"IfNotPresent\", \"Never\"";
+                let field = format!("{at}.imagePullPolicy");
+                errors.push(FieldError::new(Fault::NotSupported, field, Some(&pull.into()), detail));
+            }
             for (m, mount) in list(container, &["volumeMounts"]).iter().enumerate() {
                 let volume = text(mount, &["name"]);
-                // A StatefulSet's claims become volumes of its Pods only when these are made.
-                if path == "spec" && !volumes.contains(&volume) {
+                if !volumes.contains(&volume) && !claims.contains(&volume) {
                     let field = format!("{at}.volumeMounts[{m}].name");
-                    errors.push(FieldError {
-                        field,
-                        fault: Fault::Invalid,
-                        value: Some(volume.into()),
-                        detail: "not found in volumes".into(),
-                    });
+                    errors.push(FieldError::new(Fault::NotFound, field, Some(&volume.into()), ""));
                 }
             }
         }
@@ -182,21 +193,42 @@ fn pod_spec(path: &str, spec: Option<&Value>) -> Vec<FieldError> {
 }
 
 fn workload(new: &Value) -> Vec<FieldError> {
-    let mut errors = pod_spec("spec.template.spec", at(new, &["spec", "template", "spec"]));
-    if at(new, &["spec", "selector"]).and_then(Value::as_object).is_none_or(|s| s.is_empty()) {
-        let selector = at(new, &["spec", "selector"]).cloned().unwrap_or(Value::Null);
-        errors.push(FieldError::invalid("spec.selector", &selector, "empty selector is invalid"));
-    } else {
-        errors.extend(selects_template(new));
+    let claims: Vec<&str> =
+        list(new, &["spec", "volumeClaimTemplates"]).iter().map(|claim| text(claim, &["metadata", "name"])).collect();
+    let mut errors = pod_spec("spec.template.spec", at(new, &["spec", "template", "spec"]), &claims);
+    match at(new, &["spec", "selector"]) {
+        // A selector that is there and selects everything fits every template.
+        Some(selector) if selects_everything(selector) => {
+            errors.push(FieldError::invalid("spec.selector", selector, "empty selector is invalid"));
+        }
+        _ => errors.extend(selects_template(new)),
     }
-    if at(new, &["spec", "replicas"]).and_then(Value::as_i64).is_some_and(|n| n < 0) {
-        errors.push(FieldError::invalid(
-            "spec.replicas",
-            &new["spec"]["replicas"],
-            "must be greater than or equal to 0",
-        ));
+    let policy = text(new, &["spec", "template", "spec", "restartPolicy"]);
+    if policy != "Always" {
+        let field = "spec.template.spec.restartPolicy";
+        errors.push(FieldError::new(Fault::NotSupported, field, Some(&policy.into()), "supported values: \"Always\""));
     }
+    errors.extend(rollout::status(new));
+    errors.extend(negatives(new, &["replicas", "minReadySeconds", "revisionHistoryLimit"]));
     errors
+}
+
+fn selects_everything(selector: &Value) -> bool {
+    let none = |field: &str| match selector.get(field) {
+        Some(Value::Object(labels)) => labels.is_empty(),
+        Some(Value::Array(terms)) => terms.is_empty(),
+        _ => true,
+    };
+    none("matchLabels") && none("matchExpressions")
+}
+
+/// Numbers of a spec that may not be below zero.
+fn negatives(new: &Value, fields: &[&str]) -> Vec<FieldError> {
+    let negative = |field: &&&str| at(new, &["spec", field]).and_then(Value::as_i64).is_some_and(|n| n < 0);
+    let fault = |field: &&str| {
+        FieldError::invalid(format!("spec.{field}"), &new["spec"][*field], "must be greater than or equal to 0")
+    };
+    fields.iter().filter(negative).map(fault).collect()
 }
 
 /// A selector must fit the labels of the Pods to come.
@@ -211,38 +243,6 @@ fn selects_template(new: &Value) -> Vec<FieldError> {
         let labels = at(&template, &["metadata", "labels"]).cloned().unwrap_or(Value::Null);
         let detail = "`selector` does not match template `labels`";
         errors.push(FieldError::invalid("spec.template.metadata.labels", &labels, detail));
-    }
-    errors
-}
-
-fn service(new: &Value) -> Vec<FieldError> {
-    let mut errors = Vec::new();
-    let ports = list(new, &["spec", "ports"]);
-    let headless = text(new, &["spec", "clusterIP"]) == "None";
-    if ports.is_empty() && !headless && text(new, &["spec", "type"]) != "ExternalName" {
-        errors.push(FieldError::required("spec.ports", ""));
-    }
-    for (i, port) in ports.iter().enumerate() {
-        let number = port.get("port").and_then(Value::as_i64).unwrap_or_default();
-        if !(1..=65_535).contains(&number) {
-            errors.push(FieldError::invalid(
-                format!("spec.ports[{i}].port"),
-                &Value::from(number),
-                "must be between 1 and 65535, inclusive",
-            ));
-        }
-        let name = text(port, &["name"]);
-        if name.is_empty() && ports.len() > 1 {
-            errors.push(FieldError::required(format!("spec.ports[{i}].name"), ""));
-        }
-        if !name.is_empty() && ports[..i].iter().any(|p| text(p, &["name"]) == name) {
-            errors.push(FieldError::new(
-                Fault::Duplicate,
-                format!("spec.ports[{i}].name"),
-                Some(&Value::from(name)),
-                "",
-            ));
-        }
     }
     errors
 }
@@ -277,7 +277,9 @@ fn changes(resource: &Resource, new: &Value, old: &Value) -> Vec<FieldError> {
     };
     let mut errors: Vec<FieldError> = frozen
         .iter()
-        .filter(|path| at(old, path).is_some_and(|v| Some(v) != at(new, path)))
+        .filter(|path| {
+            at(old, path) != at(new, path) && (at(old, path).is_some() || resource.is("apps", "statefulsets"))
+        })
         .map(|path| {
             let found = at(new, path).cloned().unwrap_or(Value::Null);
             FieldError::invalid(path.join("."), &found, "field is immutable")
@@ -289,9 +291,8 @@ fn changes(resource: &Resource, new: &Value, old: &Value) -> Vec<FieldError> {
     if matches!(resource.plural.as_str(), "configmaps" | "secrets")
         && old.get("immutable").and_then(Value::as_bool) == Some(true)
     {
-        let same = ["data", "binaryData", "immutable"].iter().all(|k| new.get(k) == old.get(k));
-        if !same {
-            errors.push(FieldError::new(Fault::Forbidden, "data", None, "field is immutable when `immutable` is set"));
+        for field in ["immutable", "data", "binaryData"].into_iter().filter(|field| new.get(field) != old.get(field)) {
+            errors.push(FieldError::new(Fault::Forbidden, field, None, "field is immutable when `immutable` is set"));
         }
     }
     errors

@@ -26,6 +26,7 @@ pub mod openapi;
 pub mod patch;
 pub mod present;
 pub mod protobuf;
+mod quantities;
 pub mod registry;
 pub mod request;
 pub mod schema;
@@ -38,6 +39,7 @@ pub mod tls;
 pub mod types;
 pub mod verbs;
 pub mod write;
+mod written;
 
 #[cfg(test)]
 mod tests;

@@ -94,9 +94,9 @@ pub fn set_finalizers(object: &mut Value, finalizers: Vec<String>) {
     }
 }
 
-/// Sets a field only when it is absent or null.
+/// Sets a field only when it is absent or null, or an empty text.
 pub fn set_default(map: &mut Map<String, Value>, key: &str, value: impl Into<Value>) {
-    if map.get(key).is_none_or(Value::is_null) {
+    if map.get(key).is_none_or(|found| found.is_null() || found == "") {
         map.insert(key.into(), value.into());
     }
 }

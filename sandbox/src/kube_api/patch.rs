@@ -51,27 +51,41 @@ fn step(target: &mut Value, operation: &Value) -> Result<(), Refusal> {
         "remove" => remove(target, &path).map(|_| ()),
         "replace" => {
             let wanted = value()?;
-            let place = find_mut(target, &path).ok_or_else(|| missing(&path))?;
-            *place = wanted;
+            match find_mut(target, &path) {
+                Some(place) => *place = wanted,
+                // A field of a map that is not there is made, as Kubernetes does; an item of a list is not.
+                None => match path.split_last() {
+                    Some((_, above)) if find(target, above).is_some_and(Value::is_object) => {
+                        add(target, &path, wanted)?
+                    }
+                    _ => return Err(missing(&path)),
+                },
+            }
             Ok(())
         }
         "move" => {
             let from = from()?;
             if path.len() > from.len() && path.starts_with(&from) {
-                return Err(Refusal::bad_request("JSON patch move into itself"));
+                let what = "the server rejected our request due to an error in our request: a move into itself";
+                return Err(Refusal::new(Reason::Invalid, what));
             }
             let taken = remove(target, &from)?;
             add(target, &path, taken)
         }
         "copy" => {
             let from = from()?;
-            let copied = find(target, &from).cloned().ok_or_else(|| missing(&from))?;
+            let copied = match (find(target, &from), from.split_last()) {
+                (Some(found), _) => found.clone(),
+                // A field that is not there is copied as null, as Kubernetes does.
+                (None, Some((_, above))) if find(target, above).is_some_and(Value::is_object) => Value::Null,
+                _ => return Err(missing(&from)),
+            };
             add(target, &path, copied)
         }
         "test" => {
             let wanted = value()?;
             let holds = find(target, &path).is_some_and(|found| *found == wanted)
-                || (wanted.is_null() && find(target, &path).is_none());
+                || (wanted.is_null() && find(target, &path).is_none() && parent_is_there(target, &path));
             if holds {
                 Ok(())
             } else {
@@ -88,6 +102,10 @@ fn step(target: &mut Value, operation: &Value) -> Result<(), Refusal> {
             Err(Refusal::new(Reason::Invalid, what))
         }
     }
+}
+
+fn parent_is_there(target: &Value, path: &[String]) -> bool {
+    path.split_last().is_none_or(|(_, above)| find(target, above).is_some())
 }
 
 fn tokens(pointer: &str) -> Result<Vec<String>, Refusal> {

@@ -19,6 +19,7 @@ use super::api::Api;
 use super::objects::Objects;
 use super::status::Refusal;
 use super::{collect, dispatch, object, tls};
+use crate::idle::{Activity, FIRST_REQUEST};
 use crate::store::Store;
 
 /// Connections at once.
@@ -152,9 +153,11 @@ async fn connection(api: Arc<Api>, socket: TcpStream, acceptor: TlsAcceptor, mut
         return;
     };
     let watches = Arc::new(AtomicUsize::new(0));
+    let activity = Activity::begin();
+    let asked = activity.clone();
     let service = service_fn(move |request| {
-        let (api, watches) = (api.clone(), watches.clone());
-        async move { Ok::<_, std::convert::Infallible>(dispatch::answer(api, watches, request).await) }
+        let (api, watches, under_way) = (api.clone(), watches.clone(), asked.asked());
+        async move { Ok::<_, std::convert::Infallible>(under_way.with(dispatch::answer(api, watches, request).await)) }
     });
     let mut builder = auto::Builder::new(TokioExecutor::new());
     builder.http1().timer(TokioTimer::new()).header_read_timeout(IDLE_DEADLINE);
@@ -167,7 +170,10 @@ async fn connection(api: Arc<Api>, socket: TcpStream, acceptor: TlsAcceptor, mut
                 tracing::debug!(error = %error, "connection ended");
             }
         }
-        _ = stop.changed() => {
+        () = async { tokio::select! {
+            _ = stop.changed() => {}
+            () = activity.until_idle(FIRST_REQUEST, IDLE_DEADLINE) => {}
+        } } => {
             serving.as_mut().graceful_shutdown();
             let _ = tokio::time::timeout(STOP_DEADLINE, serving).await;
         }

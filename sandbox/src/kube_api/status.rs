@@ -120,6 +120,10 @@ pub struct Details {
     pub causes: Vec<Cause>,
     /// Seconds to wait before trying again; also the `Retry-After` header.
     pub retry_after: Option<u32>,
+    /// What was sent does not have the form of its kind.
+    pub unreadable: bool,
+    /// What the caller is to be warned of besides.
+    pub warnings: Vec<String>,
 }
 
 impl Refusal {
@@ -138,6 +142,19 @@ impl Refusal {
     /// Adds the list of what was wrong.
     pub fn because(mut self, causes: Vec<Cause>) -> Self {
         self.details.causes = causes;
+        self
+    }
+
+    /// 400: what was sent does not have the form of its kind.
+    pub fn unreadable(message: impl Into<String>) -> Self {
+        let mut refusal = Self::new(Reason::BadRequest, message);
+        refusal.details.unreadable = true;
+        refusal
+    }
+
+    /// Warns the caller as well.
+    pub fn warning(mut self, warnings: &[String]) -> Self {
+        self.details.warnings = warnings.to_vec();
         self
     }
 
@@ -191,6 +208,29 @@ impl Refusal {
     /// 422 for an option of a request, as Kubernetes validates them.
     pub fn bad_option(options: &str, error: FieldError) -> Self {
         Self::invalid("meta.k8s.io", options, "", vec![error])
+    }
+
+    /// What does not have the form of its kind after a patch is the patch's fault, which Kubernetes calls invalid.
+    pub fn of_patch(self, patch: &Value) -> Self {
+        match self.details.unreadable {
+            true => Self::invalid("", "", "", vec![FieldError::invalid("patch", patch, self.message)]),
+            false => self,
+        }
+    }
+
+    /// 415 for a body in a form that is not read.
+    pub fn unsupported(kind: &str) -> Self {
+        let message = if kind == "application/strategic-merge-patch+json" {
+            "custom resources have no strategic merge patch: use application/merge-patch+json (kubectl patch --type=merge), \
+             application/json-patch+json or server-side apply"
+                .to_owned()
+        } else {
+            format!(
+                "the body of the request was in an unknown format {kind:?} - accepted media types include: application/json, \
+                 application/yaml, application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml"
+            )
+        };
+        Self::new(Reason::UnsupportedMediaType, message)
     }
 
     /// 410: the revision asked for is gone; the client must list again.
@@ -260,6 +300,7 @@ pub enum Fault {
     Forbidden,
     TooLong,
     TooMany,
+    NotFound,
 }
 
 /// One field at fault.
@@ -303,6 +344,7 @@ impl FieldError {
             Fault::Forbidden => format!("Forbidden: {}", self.detail),
             Fault::TooLong => format!("Too long: {}", self.detail),
             Fault::TooMany => format!("Too many: {}", self.detail),
+            Fault::NotFound => format!("Not found: {shown}"),
         }
     }
 
@@ -316,6 +358,7 @@ impl FieldError {
             Fault::Forbidden => "FieldValueForbidden",
             Fault::TooLong => "FieldValueTooLong",
             Fault::TooMany => "FieldValueTooMany",
+            Fault::NotFound => "FieldValueNotFound",
         };
         Cause { reason, message: self.words(), field: shown_field(&self.field).to_owned() }
     }

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::api::{Call, Door, Strictness};
 use super::custom::Nulls;
-use super::managed::track_update;
+use super::managed::{track_update, typed};
 use super::objects::Stored;
 use super::status::{Cause, Fault, FieldError, Reason, Refusal};
 use super::{admit, object, present};
@@ -50,18 +50,21 @@ pub async fn create(call: &Call<'_>, edited: Edited) -> Result<Written, Refusal>
     }
     let managed = edited.tracked.then(|| object::at(&sent, &["metadata", "managedFields"]).cloned()).flatten();
     let generated = object::name(&sent).is_empty();
+    let typed = fits_types(call, &sent);
     for _ in 0..NAME_ATTEMPTS {
         let mut new = present::store(resource, sent.clone());
         if generated {
-            generate_name(&mut new)?;
+            generate_name(&mut new);
         }
         admit::begin(resource, &mut new, call.time);
         let unknown = admit::fit(resource, &mut new, nulls(edited.tracked))?;
         let warnings = weigh_unknown(call, unknown)?;
-        admit::judge(resource, &new, None)?;
+        admit::judge(resource, &new, None).map_err(|refusal| refusal.warning(&warnings))?;
         let _ports = finish(call, &mut new, None).await?;
         match &managed {
             Some(managed) => object::set_meta(&mut new, "managedFields", managed.clone()),
+            // Who applies nothing owns nothing.
+            None if edited.tracked || !typed => object::remove_meta(&mut new, "managedFields"),
             None => track_creation(call, &mut new),
         }
         let name = object::name(&new).to_owned();
@@ -81,6 +84,11 @@ pub async fn create(call: &Call<'_>, edited: Edited) -> Result<Written, Refusal>
         }
     }
     Err(Refusal::new(Reason::AlreadyExists, "no free name was found for generateName: try again"))
+}
+
+/// Whether every value has the type that the schema of a custom resource names, the parts behind other doors included.
+fn fits_types(call: &Call<'_>, sent: &Value) -> bool {
+    call.resource.custom().is_none_or(|custom| typed::misfit(&custom.schema, sent).is_none())
 }
 
 /// The creator owns what it could set: not a status that has its own door.
@@ -114,19 +122,29 @@ async fn attempt(call: &Call<'_>, name: &str, current: &Stored, edited: Edited) 
     let mut sent = edited.object;
     check_kind(call, &mut sent)?;
     check_identity(call, name, current, &sent)?;
+    // What a patch made must be readable as a whole, whatever of it is behind this door.
+    let typed = fits_types(call, &sent);
+    let by_client = !edited.tracked && call.door != Door::Server;
+    let seen = if by_client { Some(admit::read(resource, &sent)?) } else { None };
     let mut new = isolate(call, present::store(resource, sent), &current.object);
     keep_identity(&mut new, &current.object);
     check_new_finalizers(call, &new, &current.object)?;
     // The server itself may change what clients may not; a custom resource's unchanged parts are excused all the same.
     let old = (call.door != Door::Server || resource.custom().is_some()).then_some(&current.object);
     let unknown = admit::fit(resource, &mut new, nulls(edited.tracked && call.door != Door::Server))?;
-    let warnings = weigh_unknown(call, unknown)?;
-    admit::judge(resource, &new, old)?;
+    let warnings = weigh_unknown(call, seen.unwrap_or(unknown))?;
+    admit::judge(resource, &new, old).map_err(|refusal| refusal.warning(&warnings))?;
     if call.door == Door::Main {
         admit::count_generation(resource, &mut new, &current.object);
     }
     let _ports = finish(call, &mut new, Some(&current.object)).await?;
-    if !edited.tracked {
+    if !edited.tracked && !typed {
+        // Who owns what cannot be told of values that are not what the schema says: it stays as it was.
+        match object::at(&current.object, &["metadata", "managedFields"]) {
+            Some(managed) => object::set_meta(&mut new, "managedFields", managed.clone()),
+            None => object::remove_meta(&mut new, "managedFields"),
+        }
+    } else if !edited.tracked {
         call.as_writer(|w| track_update(Some(&current.object), &mut new, w, resource.shape()));
     }
     let written =
@@ -251,6 +269,13 @@ fn isolate(call: &Call<'_>, mut new: Value, current: &Value) -> Value {
             new
         }
         Door::Main | Door::Server => new,
+        Door::Status
+            if call.resource.custom().is_none()
+                && !call.resource.is("apiextensions.k8s.io", "customresourcedefinitions") =>
+        {
+            keep_behind_other_doors(call, &mut new, current);
+            new
+        }
         Door::Status => {
             let mut out = current.clone();
             let map = object::as_map(&mut out);
@@ -258,15 +283,33 @@ fn isolate(call: &Call<'_>, mut new: Value, current: &Value) -> Value {
                 Some(status) => map.insert("status".into(), status.clone()),
                 None => map.remove("status"),
             };
-            // Who reports on a Pod or Node may label it as well.
-            let labels = call.resource.is("", "pods") || call.resource.is("", "nodes");
-            let fields: &[&str] = if labels { &["managedFields", "labels", "annotations"] } else { &["managedFields"] };
-            for field in fields {
-                if let Some(value) = object::at(&new, &["metadata", field]) {
-                    object::set_meta(&mut out, field, value.clone());
-                }
+            if let Some(managed) = object::at(&new, &["metadata", "managedFields"]) {
+                object::set_meta(&mut out, "managedFields", managed.clone());
             }
             out
+        }
+    }
+}
+
+/// Through the status door of a built-in kind metadata can be changed as well, but nothing else that has another door.
+fn keep_behind_other_doors(call: &Call<'_>, new: &mut Value, current: &Value) {
+    let map = object::as_map(new);
+    map.retain(|name, _| matches!(name.as_str(), "apiVersion" | "kind" | "metadata" | "status"));
+    for (name, value) in current.as_object().into_iter().flatten() {
+        map.entry(name.clone()).or_insert_with(|| value.clone());
+    }
+    if !new.get("status").is_some_and(Value::is_object) {
+        object::as_map(new).remove("status");
+    }
+    let kept: &[&str] = match call.resource.kind.as_str() {
+        "Deployment" => &["labels"],
+        "Pod" => &["ownerReferences"],
+        _ => &[],
+    };
+    for field in kept {
+        match object::at(current, &["metadata", field]) {
+            Some(value) => object::set_meta(new, field, value.clone()),
+            None => object::remove_meta(new, field),
         }
     }
 }
@@ -321,17 +364,14 @@ fn check_namespace(call: &Call<'_>) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn generate_name(new: &mut Value) -> Result<(), Refusal> {
+/// Makes a name of `generateName`; without that the name stays empty, which is judged with the rest.
+fn generate_name(new: &mut Value) {
     const LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
     let base: String = object::text(new, &["metadata", "generateName"]).chars().take(58).collect();
-    if base.is_empty() {
-        let error = FieldError::required("metadata.name", "name or generateName is required");
-        let group = object::text(new, &["apiVersion"]).split_once('/').map_or("", |(group, _)| group);
-        return Err(Refusal::invalid(group, object::text(new, &["kind"]), "", vec![error]));
+    if !base.is_empty() {
+        let suffix: String = (0..5).map(|_| char::from(LETTERS[rand::random_range(0..LETTERS.len())])).collect();
+        object::set_meta(new, "name", format!("{base}{suffix}"));
     }
-    let suffix: String = (0..5).map(|_| char::from(LETTERS[rand::random_range(0..LETTERS.len())])).collect();
-    object::set_meta(new, "name", format!("{base}{suffix}"));
-    Ok(())
 }
 
 /// Warnings about fields nobody knows, or a refusal if the caller asked to be strict.
@@ -343,6 +383,6 @@ pub fn weigh_unknown(call: &Call<'_>, unknown: Vec<String>) -> Result<Vec<String
     match call.strictness {
         Strictness::Ignore => Ok(Vec::new()),
         Strictness::Warn => Ok(words),
-        Strictness::Strict => Err(Refusal::bad_request(format!("strict decoding error: {}", words.join(", ")))),
+        Strictness::Strict => Err(Refusal::unreadable(format!("strict decoding error: {}", words.join(", ")))),
     }
 }

@@ -25,7 +25,8 @@ use super::addresses::{AddressError, Addresses};
 use super::clock::Clock;
 use super::entry;
 use super::images::{ImageError, Images};
-use super::logs::server;
+use super::logs::certificate::{self, CertificateError};
+use super::logs::{listen, server};
 use super::machine::backoff::BackoffPolicy;
 use super::options::Options;
 use super::register::{self, Identity};
@@ -59,6 +60,9 @@ pub enum AgentError {
     /// A flag's value.
     #[error("--{0} {1} is not valid: give {2}")]
     Flag(&'static str, String, &'static str),
+    /// The log server's certificate.
+    #[error(transparent)]
+    Certificate(#[from] CertificateError),
     /// The log server's port.
     #[error("listen on {0}: {1}: give another --address or --port")]
     Listen(String, std::io::Error),
@@ -71,6 +75,11 @@ pub enum AgentError {
 pub async fn run(options: Options, shutdown: impl Future<Output = ()>) -> Result<(), AgentError> {
     let _lock = own_state(&options.state_dir)?;
     let (client, token) = connect(&options.kubeconfig).await?;
+    let files = certificate::Files {
+        server: options.tls_cert.clone().zip(options.tls_key.clone()),
+        clients: options.client_ca.clone(),
+    };
+    let tls = certificate::server(options.address, &options.node_name, &files)?;
     let listener = TcpListener::bind((options.address, options.port))
         .await
         .map_err(|error| AgentError::Listen(format!("{}:{}", options.address, options.port), error))?;
@@ -88,12 +97,7 @@ pub async fn run(options: Options, shutdown: impl Future<Output = ()>) -> Result
         let most = entry_limit(options.entry_connections, file_limit());
         tasks.spawn(entry::forward::run(node.clone(), services, most));
     }
-    let logs = server::router(node.clone(), token);
-    tasks.spawn(async move {
-        if let Err(error) = axum::serve(listener, logs).await {
-            tracing::error!(error = %error, "log server ended");
-        }
-    });
+    tasks.spawn(listen::serve(listener, server::router(node.clone(), token), tls, node.clone()));
     tasks.spawn(register::run(node.clone(), identity));
     tasks.spawn(provision::run(node.clone()));
     tasks.spawn(keep_pods(node.clone(), options.orphan_grace));
@@ -187,6 +191,8 @@ fn settings(options: &Options) -> Result<Settings, AgentError> {
         },
         log_bytes: options.log_bytes,
         log_files: options.log_files,
+        most_processes: options.max_processes,
+        taints: options.taints.clone(),
     })
 }
 

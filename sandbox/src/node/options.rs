@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
+use k8s_openapi::api::core::v1::Taint;
 
 /// A node agent: runs the Pods bound to its node as local processes.
 #[derive(Debug, Parser)]
@@ -56,6 +57,21 @@ pub struct Options {
     /// A further label of the node, as KEY=VALUE; repeatable.
     #[arg(long = "label", value_name = "KEY=VALUE")]
     pub labels: Vec<String>,
+    /// A taint the Node is registered with, as KEY[=VALUE]:EFFECT; repeatable.
+    #[arg(long = "taint", value_name = "KEY[=VALUE]:EFFECT", value_parser = taint)]
+    pub taints: Vec<Taint>,
+    /// Who shows a certificate of this authority (PEM) may read logs if the API server says so: the API server's --kubelet-client-certificate.
+    #[arg(long, value_name = "FILE")]
+    pub client_ca: Option<PathBuf>,
+    /// The log server's certificate (PEM); one of its own otherwise.
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    pub tls_cert: Option<PathBuf>,
+    /// The key of --tls-cert (PEM).
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    pub tls_key: Option<PathBuf>,
+    /// Processes a container may have at once, or it is killed; 0 is no bound.
+    #[arg(long, default_value_t = 4096)]
+    pub max_processes: u32,
     /// Port of the log server on the node's address; 0 takes a free one.
     #[arg(long, default_value_t = 10250)]
     pub port: u16,
@@ -91,6 +107,17 @@ pub struct Options {
     pub orphan_grace: Duration,
 }
 
+fn taint(text: &str) -> Result<Taint, String> {
+    let (named, effect) = text.rsplit_once(':').ok_or_else(|| format!("{text} is not KEY[=VALUE]:EFFECT"))?;
+    let (key, value) = named.split_once('=').map_or((named, None), |(key, value)| (key, Some(value.to_owned())));
+    if key.is_empty() || !["NoSchedule", "PreferNoSchedule", "NoExecute"].contains(&effect) {
+        return Err(format!(
+            "{text}: the effect is NoSchedule, PreferNoSchedule or NoExecute, and the key is not empty"
+        ));
+    }
+    Ok(Taint { key: key.to_owned(), value, effect: effect.to_owned(), ..Taint::default() })
+}
+
 fn seconds(text: &str) -> Result<Duration, String> {
     let value: f64 = text.parse().map_err(|_| format!("{text} is not a number of seconds"))?;
     if (0.05..=86_400.0).contains(&value) {
@@ -114,6 +141,10 @@ mod tests {
         assert!(parse(&[]).unwrap().agent.unwrap().entry);
         assert!(parse(&["--heartbeat", "never"]).is_err());
         assert!(parse(&["--log-files", "0"]).is_err());
+        assert!(parse(&["--tls-cert", "c"]).is_err(), "a certificate needs its key");
+        assert!(parse(&["--taint", "a"]).is_err() && parse(&["--taint", "a:Never"]).is_err());
+        let tainted = parse(&["--taint", "a=b:NoExecute", "--taint", "c:NoSchedule"]).unwrap().agent.unwrap().taints;
+        assert_eq!((tainted[0].value.as_deref(), tainted[1].value.as_deref()), (Some("b"), None));
         let shim = Cli::try_parse_from(["cell-node", "shim", "/run"]).unwrap();
         assert!(shim.mode.is_some() && shim.agent.is_none());
     }

@@ -100,17 +100,27 @@ pub async fn run(command: &[String], target: &Target, limit: Duration) -> Result
         .kill_on_drop(true)
         .spawn()
         .map_err(|error| ProbeError::Exit(format!("{program}: {error}")))?;
-    let group = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
-    match tokio::time::timeout(limit, child.wait()).await {
+    let group = Group(child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw));
+    let ended = tokio::time::timeout(limit, child.wait()).await;
+    drop(group);
+    match ended {
         Ok(Ok(status)) if status.success() => Ok(()),
         Ok(Ok(status)) => Err(ProbeError::Exit(status.to_string())),
         Ok(Err(error)) => Err(ProbeError::Exit(error.to_string())),
         Err(_) => {
-            if let Some(group) = group {
-                let _ = kill_process_group(group, Signal::KILL);
-            }
             let _ = child.wait().await;
             Err(ProbeError::Late(limit))
+        }
+    }
+}
+
+/// A command's process group: what is left of it ends with the try, also when the try itself is given up.
+struct Group(Option<Pid>);
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        if let Some(group) = self.0 {
+            let _ = kill_process_group(group, Signal::KILL);
         }
     }
 }

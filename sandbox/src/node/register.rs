@@ -1,5 +1,5 @@
-//! The agent's Node and its heartbeat: registers the Node, keeps its Lease fresh, keeps Ready true. It never cordons, taints or
-//! deletes a Node, and it writes the Node only when something of it is not as it should be.
+//! The agent's Node and its heartbeat: registers the Node, keeps its Lease fresh, keeps Ready true. It taints a Node
+//! only when it creates it, never cordons or deletes one, and writes the Node only when something of it is not as it should be.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -62,7 +62,7 @@ const FULL_REPORT: Duration = Duration::from_secs(300);
 pub fn build(node: &Node, identity: &Identity) -> Value {
     json!({
         "metadata": { "name": node.settings.node, "labels": identity.labels },
-        "spec": { "podCIDR": identity.pod_cidr, "podCIDRs": [identity.pod_cidr] },
+        "spec": { "podCIDR": identity.pod_cidr, "podCIDRs": [identity.pod_cidr], "taints": node.settings.taints },
         "status": status(node, identity, &[]),
     })
 }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolume, PersistentVolumeClaim, Pod, Secret};
+use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolume, PersistentVolumeClaim, Pod, Secret, Taint};
 use kube::Client;
 use kube::runtime::events::Recorder;
 use parking_lot::Mutex;
@@ -41,6 +41,10 @@ pub struct Settings {
     pub log_bytes: u64,
     /// Log files kept per run.
     pub log_files: u32,
+    /// Processes a container may have at once; 0 is no bound.
+    pub most_processes: u32,
+    /// Taints the Node is registered with.
+    pub taints: Vec<Taint>,
 }
 
 /// Counters of one agent, served at `/metrics`.
@@ -58,6 +62,8 @@ pub struct Counters {
     pub entry_unserved: AtomicU64,
     /// Log requests refused because too many were open.
     pub logs_overflow: AtomicU64,
+    /// Connections to the log server closed because too many were open.
+    pub log_connections_overflow: AtomicU64,
     /// Events not sent because the same was said a moment ago.
     pub events_held: AtomicU64,
 }

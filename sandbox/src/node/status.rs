@@ -42,12 +42,15 @@ pub fn render(facts: &Facts<'_>) -> PodStatus {
         all.zip(specs).map(|(container, spec)| container_status(&uid, container, spec)).collect()
     };
     let init = statuses(true, spec.init_containers.as_deref().unwrap_or(&[]));
-    let phase = facts.machine.phase();
-    let ended = |phase: &str| matches!(phase, "Succeeded" | "Failed");
-    // An end once told stands, also when nothing is left on disk to tell it from.
-    if before.phase.as_deref().is_some_and(ended) && !ended(phase) {
+    let ended = |phase: &&str| matches!(*phase, "Succeeded" | "Failed");
+    // An end once told stands, also when nothing is left on disk to tell it from, or only exit codes without what they followed from.
+    let told = before.phase.as_deref().filter(ended);
+    if told.is_some() && !ended(&facts.machine.phase()) {
         return before;
     }
+    let phase = told.unwrap_or(facts.machine.phase());
+    let expired = phase == "Failed" && facts.machine.expired();
+    let why = if told.is_some() { (before.reason.clone(), before.message.clone()) } else { reason(expired) };
     PodStatus {
         conditions: Some(conditions(facts, phase, before.conditions.as_deref().unwrap_or(&[]))),
         container_statuses: Some(statuses(false, &spec.containers)),
@@ -57,14 +60,22 @@ pub fn render(facts: &Facts<'_>) -> PodStatus {
         pod_ip: facts.pod_ip.map(str::to_owned),
         pod_ips: facts.pod_ip.map(|ip| vec![PodIP { ip: ip.to_owned() }]),
         phase: Some(phase.to_owned()),
+        reason: why.0,
+        message: why.1,
         start_time: before.start_time.or_else(|| api_time(facts.taken_ms)),
         ..PodStatus::default()
     }
 }
 
+fn reason(expired: bool) -> (Option<String>, Option<String>) {
+    let message = "Pod was active on the node longer than the specified deadline";
+    (expired.then(|| "DeadlineExceeded".to_owned()), expired.then(|| message.to_owned()))
+}
+
 /// True when the API already shows what `wanted` says.
 pub fn shows(have: &PodStatus, wanted: &PodStatus) -> bool {
     have.phase == wanted.phase
+        && have.reason == wanted.reason
         && have.conditions == wanted.conditions
         && have.container_statuses == wanted.container_statuses
         && have.init_container_statuses == wanted.init_container_statuses
@@ -200,5 +211,38 @@ fn condition(
         reason,
         status: status.to_owned(),
         type_: kind.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::node::clock::Now;
+    use crate::node::machine::backoff::{Backoff, BackoffPolicy};
+    use crate::node::machine::plan::PodPlan;
+    use crate::node::machine::{Adopted, AdoptedState};
+
+    #[test]
+    fn an_end_once_told_stands_also_when_all_that_is_left_are_exit_codes_of_0() {
+        let told = json!({"phase": "Failed", "reason": "DeadlineExceeded", "message": "too long"});
+        let spec = json!({"restartPolicy": "Never", "containers": [{"name": "a"}]});
+        let pod = json!({"metadata": {"name": "p"}, "spec": spec, "status": told});
+        let pod: Pod = serde_json::from_value(pod).unwrap();
+        let mut machine = PodMachine::new(PodPlan::of(&pod), BackoffPolicy::default());
+        let exit = Exit { code: 0, signal: None, reason: "Completed", message: None, started_ms: 0, finished_ms: 0 };
+        let adopted = Adopted {
+            attempt: 0,
+            backoff: Backoff { wait_ms: 0, exits: 0 },
+            last: None,
+            state: AdoptedState::Ended(exit),
+        };
+        machine.adopt(0, adopted, Now { mono_ms: 0, wall_ms: 0 });
+        assert_eq!(machine.phase(), "Succeeded");
+        let facts = Facts { pod: &pod, machine: &machine, pod_ip: None, host_ip: "127.0.0.1", taken_ms: 0, wall_ms: 0 };
+        let status = render(&facts);
+        let said = (status.phase.as_deref(), status.reason.as_deref(), status.message.as_deref());
+        assert_eq!(said, (Some("Failed"), Some("DeadlineExceeded"), Some("too long")));
     }
 }

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use cell_sandbox::controllers;
 use cell_sandbox::kube_api;
+use cell_sandbox::node::process::strays;
 use cell_sandbox::store::{Store, StoreOptions};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{ListParams, Patch, PatchParams};
@@ -115,6 +116,11 @@ impl Cluster {
 
     /// Starts the agent of node `n<number>` in a zone.
     pub fn agent(&mut self, number: u8, zone: &str) {
+        self.agent_with(number, zone, &[]);
+    }
+
+    /// The same with further flags.
+    pub fn agent_with(&mut self, number: u8, zone: &str, more: &[&str]) {
         let log = std::fs::File::options()
             .create(true)
             .append(true)
@@ -126,6 +132,7 @@ impl Cluster {
             .args(["--kubeconfig", self.kubeconfig.to_str().unwrap()])
             .args(["--state-dir", self.state(number).to_str().unwrap()])
             .args(["--image", "sh:test=/bin/sh", "--heartbeat", "0.5", "--restart-backoff", "1"])
+            .args(more)
             .stdout(Stdio::null())
             .stderr(log.unwrap())
             .spawn()
@@ -223,6 +230,10 @@ impl Drop for Cluster {
             for (shim, process) in processes.into_iter().chain(self.processes(number)) {
                 kill(shim);
                 kill(process);
+            }
+            for uid in std::fs::read_dir(self.state(number).join("run")).into_iter().flatten().flatten() {
+                let mark = format!("{}/", uid.file_name().to_string_lossy());
+                strays::end(|| strays::marked(&mark), || ());
             }
         }
     }

@@ -22,10 +22,28 @@ impl Sandbox {
         .await;
     }
 
-    /// Plans and starts a migration of a guild's bucket. Every read is compared, and one is enough.
-    pub async fn start_migration(&self, guild: &Guild, (from, to): (&str, &str), name: &str) {
+    /// Plans and starts a migration of a guild's bucket, as far as before its cutover.
+    pub async fn start_migration(&self, guild: &Guild, sides: (&str, &str), name: &str) {
+        self.start_migration_to(guild, sides, name, "ShadowRead").await;
+    }
+
+    /// The same as far as a stage. Every read is compared, and one is enough.
+    pub async fn start_migration_to(&self, guild: &Guild, (from, to): (&str, &str), name: &str, stage: &str) {
         let bucket = guild.located(self).await["bucket"].as_str().unwrap().to_owned();
-        let what = ["--from", from, "--to", to, "--units", &bucket, "--name", name, "--rollback-window-seconds", "0"];
+        let what = [
+            "--from",
+            from,
+            "--to",
+            to,
+            "--units",
+            &bucket,
+            "--name",
+            name,
+            "--target-stage",
+            stage,
+            "--rollback-window-seconds",
+            "0",
+        ];
         let planned = self.cellctl(&[&["migration", "plan", "-o", "json"], &what[..]].concat()).await.done().json();
         let hash = planned["hash"].as_str().unwrap().to_owned();
         self.cellctl(&[&["migration", "start", "--yes", "--plan-hash", &hash], &what[..]].concat()).await.done();

@@ -24,6 +24,7 @@ const SEND_WITHIN: Duration = Duration::from_secs(60);
 pub struct Ledger {
     next: Arc<AtomicU32>,
     acknowledged: Arc<Mutex<Vec<(u32, i64)>>>,
+    deleted: Arc<Mutex<HashSet<u32>>>,
     trouble: Arc<Mutex<Vec<String>>>,
 }
 
@@ -43,13 +44,31 @@ impl Ledger {
         .await;
     }
 
-    /// Every acknowledged send is in history once, under the id that was answered, and nothing is there twice.
+    /// Deletes the newest acknowledged sends that are still there.
+    pub async fn delete(&self, sandbox: &Sandbox, guild: &Guild, count: usize) {
+        let gone = self.deleted.lock().unwrap().clone();
+        let there: Vec<Sent> =
+            self.acknowledged.lock().unwrap().iter().copied().filter(|(number, _)| !gone.contains(number)).collect();
+        for (number, id) in there.into_iter().rev().take(count) {
+            let path = format!("/channels/{}/messages/{id}", guild.channel);
+            let (method, authorization) = (Method::DELETE, guild.token.as_str());
+            sandbox.rest.call(&Call { method, path, authorization, body: None, within: SEND_WITHIN }).await.unwrap();
+            self.deleted.lock().unwrap().insert(number);
+        }
+    }
+
+    /// Every acknowledged send is in history once, under the id that was answered, unless it was deleted; nothing is there twice.
     pub async fn check_history(&self, sandbox: &Sandbox, guild: &Guild) {
         let trouble = self.trouble.lock().unwrap().clone();
         assert!(trouble.is_empty(), "sends came to nothing: {trouble:?}");
         let history: Vec<_> =
             guild.history(sandbox).await.into_iter().map(|seen| (seen.number, seen.message_id)).collect();
-        assert_eq!(judge_history(&self.acknowledged.lock().unwrap(), &history), Ok(()));
+        let deleted = self.deleted.lock().unwrap().clone();
+        let (gone, kept): (Vec<Sent>, Vec<Sent>) =
+            self.acknowledged.lock().unwrap().iter().partition(|(number, _)| deleted.contains(number));
+        assert_eq!(judge_history(&kept, &history), Ok(()));
+        let back: Vec<_> = history.iter().filter(|seen| gone.contains(seen)).collect();
+        assert!(back.is_empty(), "deleted and there again: {back:?}");
     }
 
     /// The session lives, and heard every send acknowledged since `from` exactly once, in channel order.

@@ -20,6 +20,8 @@ pub struct Asked<'a> {
     pub guild_term: u64,
     /// The operation id.
     pub operation_id: &'a [u8],
+    /// As many messages that are deleted side by side get a range tombstone.
+    pub least_run: usize,
 }
 
 /// An accepted change.

@@ -16,9 +16,8 @@ use super::state::{Cells, Need, State};
 use super::tables::{self, BODY, CONTENT, EDITED, EMBEDS, MESSAGES, id_key, kind, message_partition, object_key};
 use super::{Ids, guilds};
 
-/// Messages side by side that are worth a range tombstone; fewer get one each, so that ranges stay few beside what they delete. The
-/// simulations write few messages: what they try is ranges at all.
-const LEAST_RUN: usize = if cfg!(test) { 2 } else { 16 };
+/// As many messages side by side are worth a range tombstone; fewer get one each, so that ranges stay few beside what they delete.
+pub const LEAST_RUN: usize = 16;
 
 pub(super) fn row(channel_id: i64, message_id: i64) -> Need {
     Need::Row {
@@ -132,7 +131,7 @@ fn deleted_messages(state: &State, asked: &Asked<'_>, deleted: &MessagesDeleted)
                 message_ids.push(id);
             }
         }
-        runs(span.keys().filter_map(id_of), &wanted, LEAST_RUN, &mut ranges);
+        runs(span.keys().filter_map(id_of), &wanted, asked.least_run, &mut ranges);
     }
     let (guild_id, channel_id) = (deleted.guild_id, deleted.channel_id);
     Ok(Kind::MessagesDeleted(MessagesDeleted { guild_id, channel_id, message_ids, ranges }))

@@ -14,7 +14,7 @@ pub mod tables;
 pub use guilds::{guild_row_of, invite_of};
 pub use ids::Ids;
 pub use judge::{Asked, Judged, check_place, guild_of, judge, needs, other_log};
-pub use messages::message_of;
+pub use messages::{LEAST_RUN, message_of};
 pub use reading::read_state_of;
 pub use state::{Cells, Need, State, number};
 pub use stored::{Unreadable, entry_of};

@@ -67,7 +67,7 @@ impl Log {
         self.state.learn(needs, replies).unwrap();
         let number = self.entries.len() as u64 + 1;
         let operation_id = [number as u8; 16];
-        let asked = Asked { actor_id: 1, policy_version, guild_term, operation_id: &operation_id };
+        let asked = Asked { actor_id: 1, policy_version, guild_term, operation_id: &operation_id, least_run: 2 };
         let unit = if matches!(kind, Kind::ReadStatesAdvanced(_)) { Unit::bucket(READER) } else { Unit::bucket(GUILD) };
         let judged = judge(&self.state, unit, &asked, &Change { kind: Some(kind) }, self.ids)?;
         self.ids.last = judged.last_snowflake;
@@ -334,7 +334,7 @@ fn a_run_is_told_across_messages_of_the_same_batch() {
     let one = MessageDeleted { guild_id: GUILD, channel_id: log.channel_id(), message_id: ids[1] };
     let change = Some(Change { kind: Some(Kind::MessageDeleted(one)) });
     log.state.overlay(&Entry { timestamp_us: 5, change, ..Entry::default() });
-    let asked = Asked { actor_id: 1, policy_version: 0, guild_term: 0, operation_id: &[1; 16] };
+    let asked = Asked { actor_id: 1, policy_version: 0, guild_term: 0, operation_id: &[1; 16], least_run: 2 };
     let judged = judge(&log.state, Unit::bucket(GUILD), &asked, &Change { kind: Some(kind) }, log.ids).unwrap();
     let Some(Kind::MessagesDeleted(judged)) = judged.change.kind else { panic!("another kind") };
     assert_eq!(judged.ranges, [IdRange { first: ids[0], last: ids[2] }], "and never the sender's");

@@ -147,43 +147,4 @@ impl Scan<'_> {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::sync::atomic::{AtomicU64, Ordering};
-
-    use async_trait::async_trait;
-    use cell_store::{MemoryStore, Reply, Request, StoreError};
-    use prometheus_client::metrics::counter::Counter;
-
-    use super::*;
-
-    #[derive(Default)]
-    struct Counted {
-        store: MemoryStore,
-        reads: AtomicU64,
-    }
-
-    #[async_trait]
-    impl Store for Counted {
-        async fn call(&self, request: Request) -> Result<Reply, StoreError> {
-            self.reads.fetch_add(1, Ordering::Relaxed);
-            self.store.call(request).await
-        }
-    }
-
-    #[tokio::test]
-    async fn an_old_channel_without_messages_is_searched_once() {
-        let counted = Arc::new(Counted::default());
-        let store: Arc<dyn Store> = counted.clone();
-        let channel_id = first_of_ms(unix_ms() - 200 * 24 * 3_600_000);
-        let query = MessagePageQuery { channel_id, limit: 50, ..MessagePageQuery::default() };
-        let empty = EmptyBuckets::new(Counter::default(), Counter::default());
-        assert!(page(&store, &query, Some(&empty)).await.unwrap().messages.is_empty());
-        let first = counted.reads.swap(0, Ordering::Relaxed);
-        assert!(first >= 20, "{first}");
-        page(&store, &query, Some(&empty)).await.unwrap();
-        let again = counted.reads.swap(0, Ordering::Relaxed);
-        assert!(again <= 3, "only what may still fill is read again, not {again} buckets");
-        page(&store, &query, None).await.unwrap();
-        assert_eq!(counted.reads.load(Ordering::Relaxed), first, "a copy is read as it is");
-    }
-}
+mod tests;

@@ -188,6 +188,7 @@ impl LogMachine {
             policy_version: command.policy_version,
             guild_term: command.guild_term,
             operation_id: &command.operation_id,
+            least_run: self.limits.least_run,
         };
         let ids = Ids { last: batch.last_snowflake, unix_ms: timestamp_us / 1000 };
         let judged = domain::judge(&self.known, self.me.unit, &asked, &command.change, ids)?;

@@ -63,6 +63,8 @@ pub struct Limits {
     pub cursor_us: i64,
     /// Entries that a copy lacks are kept this long beyond the retention; a copy further behind is begun anew.
     pub copy_retention_us: i64,
+    /// As many messages that are deleted side by side get a range tombstone.
+    pub least_run: usize,
 }
 
 impl Default for Limits {
@@ -83,6 +85,7 @@ impl Default for Limits {
             cursor_entries: 1000,
             cursor_us: 500_000,
             copy_retention_us: 48 * 3_600_000_000,
+            least_run: crate::domain::LEAST_RUN,
         }
     }
 }

@@ -68,7 +68,7 @@ impl Source for Fake {
         let read_at = Instant::now() - Duration::from_secs(self.age_s);
         let read = rows.len() as u64;
         let tombstones = self.wall.as_ref().map(|_| Wall { warning: "a wall".to_owned(), partition: None });
-        Ok(Page { rows, next, read, read_at, took: Duration::ZERO, tombstones })
+        Ok(Page { rows, next, read, read_at, took: Duration::ZERO, tombstones, mark: None })
     }
 
     async fn read(&self, key: &Row) -> Result<Option<Row>, StreamError> {
@@ -123,6 +123,7 @@ fn job() -> Job {
         round: 1,
         lane: LaneName { table: "t".to_owned(), unit: String::new() },
         tokens: Tokens::ALL,
+        after: vec![],
         source: String::new(),
         target: String::new(),
         rows_per_second: 0,

@@ -4,6 +4,7 @@
 use super::digest::Digest;
 use super::interval::Tokens;
 use super::machine::{Lane, Lease, Machine, Piece};
+use super::marks::MAX_MARK;
 use super::record::{Counts, Finding, Phase, Record, SavedLease};
 use super::throttle::Sample;
 use super::{LaneName, Receipt};
@@ -21,6 +22,8 @@ pub struct Grant {
     pub lane: LaneName,
     /// Which tokens.
     pub tokens: Tokens,
+    /// Everything of them up to this mark, in the worker's own order, was done by whoever had them before. Empty: nothing is known.
+    pub after: Vec<u8>,
     /// Read side.
     pub source: String,
     /// Written side.
@@ -55,6 +58,8 @@ pub struct Progress {
     pub failure: Option<(FailureKind, String)>,
     /// Everything of the lease up to this token, inclusive, is done.
     pub done_until: Option<i64>,
+    /// Everything of the lease up to this mark is done, where its rows do not come by token; empty: nothing, or nothing to be said so.
+    pub mark: Vec<u8>,
     /// The one partition that fails, when it is known.
     pub failing_token: Option<i64>,
     /// Sums since the lease began.
@@ -132,6 +137,7 @@ impl Machine {
             round: self.round,
             lane: name,
             tokens: piece.tokens,
+            after: self.lanes[lane].marks.of(piece.tokens).map(<[u8]>::to_vec).unwrap_or_default(),
             source: self.source.clone(),
             target: self.target.clone(),
             rows_per_second: self.rate_of_a_lease(),
@@ -144,9 +150,10 @@ impl Machine {
     /// the others would have nothing to do.
     fn with_neighbours(&mut self, lane: usize, mut piece: Piece, at: usize) -> Piece {
         let workers = self.workers.len().max(1);
-        let Lane { queue, took, .. } = &mut self.lanes[lane];
+        let Lane { queue, took, marks, .. } = &mut self.lanes[lane];
         let most = queue.len() / (workers * SHARE);
-        if piece.attempts > 0 || took.ranges < 2 {
+        // Several with marks have none together.
+        if piece.attempts > 0 || took.ranges < 2 || !marks.is_empty() {
             return piece;
         }
         // The width that is done in a moment, by what was done so far.
@@ -221,6 +228,7 @@ impl Machine {
             self.found(finding, &mut records);
         }
         self.advance(&mut lease, &progress, &mut records);
+        self.mark(&lease, &progress, &mut records);
         self.name_if_slow(&mut lease, now_ms, &mut records);
         if progress.ended {
             self.end(lease, progress, now_ms, &mut records);
@@ -244,6 +252,17 @@ impl Machine {
         lease.tokens.first = until + 1;
         records.push(Record::Done { lane: self.lanes[lease.lane].name.clone(), tokens: done });
         records.push(Record::Shrunk { lease: progress.lease, tokens: lease.tokens });
+    }
+
+    /// Remembers how far a lease has come that does not go by token.
+    fn mark(&mut self, lease: &Lease, progress: &Progress, records: &mut Vec<Record>) {
+        let Lane { marks, name, .. } = &mut self.lanes[lease.lane];
+        let is_new = !progress.mark.is_empty() && marks.of(lease.tokens) != Some(&progress.mark);
+        // A comparison goes by token, and counts what it finds only at its end.
+        if is_new && progress.mark.len() <= MAX_MARK && self.phase == Phase::Backfill {
+            marks.set(lease.tokens, progress.mark.clone());
+            records.push(Record::Marked { lane: name.clone(), marks: marks.clone() });
+        }
     }
 
     /// Others have nothing to do while this one is slow: the second half of what is left is for them.
@@ -271,8 +290,13 @@ impl Machine {
                 let lane = self.lanes[lease.lane].name.clone();
                 records.push(Record::Compared { lane, tokens: lease.tokens, source, target });
             }
-            self.lanes[lease.lane].done.insert(lease.tokens);
-            records.push(Record::Done { lane: self.lanes[lease.lane].name.clone(), tokens: lease.tokens });
+            let lane = &mut self.lanes[lease.lane];
+            lane.done.insert(lease.tokens);
+            records.push(Record::Done { lane: lane.name.clone(), tokens: lease.tokens });
+            if !lane.marks.is_empty() {
+                lane.marks.forget(lease.tokens);
+                records.push(Record::Marked { lane: lane.name.clone(), marks: lane.marks.clone() });
+            }
             records.push(self.count(Counts { ranges: 1, ..Counts::default() }));
             self.conclude(now_ms, records);
             return;

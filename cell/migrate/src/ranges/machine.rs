@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use super::digest::Digest;
 use super::interval::{IntervalSet, Tokens};
+use super::marks::Marks;
 use super::record::{Counts, Finding, Phase, Record, Saved};
 use super::summary::{Receipt, TableDigest};
 use super::throttle::Throttle;
@@ -67,13 +68,16 @@ pub(super) struct Lane {
     /// What was compared, by its first token: its last one, and what source and target hold.
     pub digests: BTreeMap<i64, (i64, Digest, Digest)>,
     pub took: Took,
+    /// How far leases came that do not go by token.
+    pub marks: Marks,
 }
 
 impl Lane {
     fn new(name: LaneName, pieces: u64) -> Self {
         let pieces = pieces.max(1);
         let (done, queue, failed) = (IntervalSet::default(), VecDeque::new(), Vec::new());
-        Self { name, pieces, done, queue, failed, digests: BTreeMap::new(), took: Took::default() }
+        let (digests, took, marks) = (BTreeMap::new(), Took::default(), Marks::default());
+        Self { name, pieces, done, queue, failed, digests, took, marks }
     }
 
     /// All of it in the order of tokens; none unless every token is in it once.
@@ -225,6 +229,10 @@ impl Machine {
             let index = machine.lane_index(&name);
             machine.lanes[index].digests = digests;
         }
+        for (name, marks) in saved.marks {
+            let index = machine.lane_index(&name);
+            machine.lanes[index].marks = marks;
+        }
         let mut records = Vec::new();
         let mut redone = 0;
         for lease in saved.leases {
@@ -293,7 +301,7 @@ impl Machine {
         self.leases.clear();
         let partly = !again.is_empty() && phase == Phase::Backfill && self.phase != Phase::Idle;
         for lane in &mut self.lanes {
-            (lane.took, lane.digests) = (Took::default(), BTreeMap::new());
+            (lane.took, lane.digests, lane.marks) = (Took::default(), BTreeMap::new(), Marks::default());
             if !partly {
                 lane.done = IntervalSet::default();
             } else if self.phase != Phase::Backfill {

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::digest::Digest;
 use super::interval::{IntervalSet, Tokens};
 use super::machine::LaneName;
+use super::marks::Marks;
 use super::summary::Receipt;
 
 /// What the ranges are gone through for.
@@ -211,6 +212,13 @@ pub enum Record {
         /// Of the target's.
         target: Digest,
     },
+    /// This is how far leases of the lane have come that do not go by token.
+    Marked {
+        /// Lane.
+        lane: LaneName,
+        /// All of its marks.
+        marks: Marks,
+    },
     /// The lease is over, whichever way.
     Over {
         /// Lease.
@@ -258,6 +266,8 @@ pub struct Saved {
     pub done: BTreeMap<LaneName, IntervalSet>,
     /// What was compared in this phase and round, by its first token: its last one, and what source and target hold.
     pub digests: BTreeMap<LaneName, BTreeMap<i64, (i64, Digest, Digest)>>,
+    /// How far leases have come that do not go by token.
+    pub marks: BTreeMap<LaneName, Marks>,
     /// Leases that were out.
     pub leases: Vec<SavedLease>,
     /// Highest lease id ever given.
@@ -279,6 +289,7 @@ impl Saved {
                 self.counts = Counts::default();
                 self.done.clear();
                 self.digests.clear();
+                self.marks.clear();
                 self.findings.clear();
             }
             Record::Set { rows_per_second, paused, source, target } => {
@@ -299,6 +310,8 @@ impl Saved {
             Record::Compared { lane, tokens, source, target } => {
                 self.digests.entry(lane).or_default().insert(tokens.first, (tokens.last, source, target));
             }
+            Record::Marked { lane, marks } if marks.is_empty() => drop(self.marks.remove(&lane)),
+            Record::Marked { lane, marks } => drop(self.marks.insert(lane, marks)),
             Record::Over { lease } => self.leases.retain(|saved| saved.lease != lease),
             Record::Counted(counts) => self.counts.add(&counts),
             Record::Found(finding) => self.findings.push(finding),

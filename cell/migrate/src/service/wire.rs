@@ -122,6 +122,7 @@ pub(super) fn grant_to_wire(grant: Grant, units: &str) -> v1::LeaseReply {
         lease_seconds: u32::try_from(grant.lease_ms / 1000).unwrap_or(1).max(1),
         ask_again_ms: 0,
         refusal: None,
+        after: grant.after,
     }
 }
 
@@ -133,6 +134,7 @@ pub(super) fn grant_of_wire(reply: v1::LeaseReply) -> Option<Grant> {
         round: reply.round,
         lane: LaneName { table: reply.table, unit: reply.unit },
         tokens: Tokens::new(reply.first_token, reply.last_token)?,
+        after: reply.after,
         source: reply.source,
         target: reply.target,
         rows_per_second: reply.rows_per_second,
@@ -161,6 +163,7 @@ pub(super) fn progress_to_wire(progress: Progress, run_id: &str) -> v1::RangeRep
         read_us: progress.sample.read_us,
         write_us: progress.sample.write_us,
         done_until: progress.done_until,
+        mark: progress.mark,
         failing_token: progress.failing_token,
         without_cells: progress.counts.without_cells,
         reread: progress.counts.reread,
@@ -198,6 +201,7 @@ pub(super) fn progress_of_wire(report: v1::RangeReport) -> Progress {
         ended: report.ended,
         failure,
         done_until: report.done_until,
+        mark: report.mark,
         failing_token: report.failing_token,
         counts: Counts {
             rows: report.rows,

@@ -59,6 +59,8 @@ pub struct Page {
     pub took: Duration,
     /// It went over many tombstones.
     pub tombstones: Option<Wall>,
+    /// A place in the source's own order, where that is not by token: with this page everything up to it was read.
+    pub mark: Option<Bytes>,
 }
 
 /// Many tombstones on the way.
@@ -85,6 +87,12 @@ pub trait Source: Send + Sync + 'static {
     /// Whether rows come by token, so that how far it is can be said by one.
     fn is_by_token(&self) -> bool {
         true
+    }
+
+    /// Where a scan goes on that has done everything up to a mark of an earlier one, perhaps of another process; from the beginning where
+    /// the mark says nothing to it.
+    fn after(&self, _mark: &[u8]) -> Cursor {
+        Cursor::default()
     }
 
     /// The partition key for people.

@@ -163,7 +163,7 @@ impl Source for StoreTable {
             }
         }
         let next = (!after.is_empty()).then(|| Cursor { mark: Bytes::from(after), partition: None });
-        Ok(Page { rows, next, read, read_at, took: read_at.elapsed(), tombstones })
+        Ok(Page { rows, next, read, read_at, took: read_at.elapsed(), tombstones, mark: None })
     }
 
     async fn read(&self, key: &Row) -> Result<Option<Row>, StreamError> {

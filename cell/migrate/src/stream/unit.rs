@@ -118,6 +118,26 @@ impl Plan {
         Ok(Some(Self { parts, order }))
     }
 
+    /// Which place a partition has in the order.
+    fn place(&self, part: &Part) -> (std::cmp::Reverse<i64>, i64) {
+        (std::cmp::Reverse(if self.order == Order::NewestFirst { part.age } else { 0 }), part.token)
+    }
+
+    /// Says that every partition before this one is done. Partitions of one place are done together or not at all.
+    fn mark_before(&self, index: usize) -> Option<Bytes> {
+        let next = self.place(self.parts.get(index)?);
+        let last = self.parts.get(..index)?.iter().rfind(|part| self.place(part) < next)?;
+        Some(Bytes::from([last.age.to_be_bytes(), last.token.to_be_bytes()].concat()))
+    }
+
+    /// The first partition after a mark, which may be of a plan that knew other partitions.
+    fn first_after(&self, mark: &[u8]) -> Option<usize> {
+        let (age, token) = mark.split_first_chunk::<8>()?;
+        let (age, token) = (i64::from_be_bytes(*age), i64::from_be_bytes(token.try_into().ok()?));
+        let done = self.place(&Part { token, key: Vec::new(), age });
+        Some(self.parts.partition_point(|part| self.place(part) <= done))
+    }
+
     /// How many partitions it names.
     pub fn len(&self) -> usize {
         self.parts.len()
@@ -239,7 +259,8 @@ impl Source for UnitTable {
                 break;
             }
         }
-        Ok(Page { rows, next, read, read_at, took: read_at.elapsed(), tombstones })
+        let mark = next.as_ref().filter(|_| !self.is_by_token()).and_then(|next| self.plan.mark_before(place(next).0));
+        Ok(Page { rows, next, read, read_at, took: read_at.elapsed(), tombstones, mark })
     }
 
     async fn read(&self, key: &Row) -> Result<Option<Row>, StreamError> {
@@ -257,6 +278,11 @@ impl Source for UnitTable {
 
     fn compaction(&self, tokens: Tokens) -> String {
         self.table.compaction(tokens)
+    }
+
+    fn after(&self, mark: &[u8]) -> Cursor {
+        let first = self.plan.first_after(mark).filter(|_| !self.is_by_token());
+        first.and_then(|index| self::mark(index, &[])).unwrap_or_default()
     }
 
     fn is_by_token(&self) -> bool {

@@ -1,4 +1,4 @@
-//! fjall as the engine sees it: six keyspaces, atomic batches, one sync per group.
+//! fjall as the engine sees it: seven keyspaces, atomic batches, one sync per group.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -9,7 +9,7 @@ use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode};
 use crate::StoreError;
 use crate::engine::{Change, Kv, Scan, Space, Visit};
 
-/// What a keyspace holds in memory before it is written out; six of them, each at most twice this while one is being written.
+/// What a keyspace holds in memory before it is written out; seven of them, each at most twice this while one is being written.
 const MEMTABLE_BYTES: u64 = 16 << 20;
 
 pub(super) struct Disk {

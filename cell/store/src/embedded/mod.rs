@@ -121,3 +121,66 @@ impl Store for EmbeddedStore {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use cell_proto::v1::{CellWrite, RowMutation, WriteRequest};
+
+    use super::*;
+    use crate::engine::{Kv, Scan, Space};
+
+    fn open(folder: &tempfile::TempDir) -> EmbeddedStore {
+        let data_dir = folder.path().join("data");
+        EmbeddedStore::open(EmbeddedConfig { data_dir, storage_cell: "main".into(), reserve_bytes: 0 }).unwrap()
+    }
+
+    fn put(key: u32) -> RowMutation {
+        let cells = vec![CellWrite { column: "v".into(), value: b"x".into() }];
+        let clustering = key.to_be_bytes().to_vec();
+        RowMutation { table: "t".into(), partition: b"p".to_vec(), clustering, cells, ..RowMutation::default() }
+    }
+
+    fn count(store: &EmbeddedStore, space: Space) -> usize {
+        let mut count = 0;
+        let scan = Scan { space, from: vec![], to: vec![0xff], reverse: false };
+        store
+            .disk
+            .scan(scan, &mut |_, _| {
+                count += 1;
+                Ok(true)
+            })
+            .unwrap();
+        count
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn what_a_purge_hides_leaves_the_disk_even_when_the_store_ends_right_after_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut store = open(&folder);
+        for turn in 1..=2 {
+            let ids: Vec<u32> = (0..9_000).collect();
+            for some in ids.chunks(1_000) {
+                let mutations = some.iter().copied().map(put).collect();
+                store.write(WriteRequest { timestamp_us: turn * 10, mutations, ttl_seconds: 0 }).await.unwrap();
+            }
+            assert_eq!(count(&store, Space::Rows), 9_000);
+            let all = RowMutation { clustering: vec![], cells: vec![], range_end: vec![0xff; 5], ..put(0) };
+            store
+                .write(WriteRequest { timestamp_us: turn * 10 + 1, mutations: vec![all], ttl_seconds: 0 })
+                .await
+                .unwrap();
+            if turn == 2 {
+                store.close();
+                store = open(&folder);
+            }
+            let deadline = Instant::now() + Duration::from_secs(60);
+            while count(&store, Space::Rows) + count(&store, Space::Sweeps) > 0 {
+                assert!(Instant::now() < deadline, "{} rows are left", count(&store, Space::Rows));
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        }
+        store.close();
+    }
+}

@@ -1,4 +1,5 @@
-//! The writer thread: takes what is queued as one group, does it in order, syncs once, then answers.
+//! The writer thread: takes what is queued as one group, does it in order, syncs once, then answers. Between groups, and while nobody asks
+//! for anything, it drops step by step what range tombstones hide.
 
 use std::cell::Cell;
 use std::path::PathBuf;
@@ -7,7 +8,7 @@ use std::sync::Arc;
 use tokio::sync::{mpsc, oneshot};
 
 use super::disk::Disk;
-use crate::engine::execute;
+use crate::engine::{Space, execute, sweep_step};
 use crate::{Reply, Request, StoreError};
 
 /// The most requests that share one sync.
@@ -25,16 +26,18 @@ pub(super) struct Writer {
     reserve_bytes: u64,
     /// The last look at the volume found no room.
     was_full: Cell<bool>,
+    /// There may be rows left that range tombstones hide; at first perhaps those of the process before.
+    sweeping: Cell<bool>,
 }
 
 impl Writer {
     pub(super) fn new(disk: Arc<Disk>, data_dir: PathBuf, reserve_bytes: u64) -> Self {
-        Self { disk, data_dir, reserve_bytes, was_full: Cell::new(false) }
+        Self { disk, data_dir, reserve_bytes, was_full: Cell::new(false), sweeping: Cell::new(true) }
     }
 
     /// Works until nobody can send any more.
     pub(super) fn run(self, mut jobs: mpsc::Receiver<Job>) {
-        while let Some(first) = jobs.blocking_recv() {
+        while let Some(first) = self.next(&mut jobs) {
             let mut group = vec![first];
             while group.len() < GROUP
                 && let Ok(job) = jobs.try_recv()
@@ -42,6 +45,35 @@ impl Writer {
                 group.push(job);
             }
             self.work(group);
+            // However much is asked for: what is hidden must not be left for ever.
+            self.sweep();
+        }
+    }
+
+    /// Waits for somebody to ask; meanwhile it drops what is left to be dropped.
+    fn next(&self, jobs: &mut mpsc::Receiver<Job>) -> Option<Job> {
+        while self.sweeping.get() {
+            match jobs.try_recv() {
+                Ok(job) => return Some(job),
+                Err(mpsc::error::TryRecvError::Empty) => self.sweep(),
+                Err(mpsc::error::TryRecvError::Disconnected) => return None,
+            }
+        }
+        jobs.blocking_recv()
+    }
+
+    /// One step. It is not synced: what a crash loses of it is dropped again.
+    fn sweep(&self) {
+        if !self.sweeping.get() || self.disk.is_broken() {
+            return self.sweeping.set(false);
+        }
+        let stepped = sweep_step(&*self.disk).and_then(|changes| {
+            self.sweeping.set(!changes.is_empty());
+            if changes.is_empty() { Ok(()) } else { self.disk.commit(changes) }
+        });
+        if let Err(error) = stepped {
+            self.sweeping.set(false);
+            tracing::warn!(%error, "rows that a deletion hides stay on disk until the next large deletion or start");
         }
     }
 
@@ -82,6 +114,9 @@ impl Writer {
         }
         if !frees {
             room.clone()?;
+        }
+        if changes.iter().any(|(space, ..)| *space == Space::Sweeps) {
+            self.sweeping.set(true);
         }
         self.disk.commit(changes)?;
         Ok((reply, true))

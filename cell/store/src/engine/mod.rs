@@ -6,11 +6,13 @@ mod logs;
 mod ranges;
 mod rows;
 mod scan;
+mod sweep;
 
 use cell_proto::v1::{DescribeReply, WriteReply};
 
 pub use keys::{bounded as check_key, name as check_name};
 pub(crate) use ranges::untangled;
+pub(crate) use sweep::step as sweep_step;
 
 use crate::{Reply, Request, StoreError};
 
@@ -38,17 +40,20 @@ pub enum Space {
     Rows,
     /// Range tombstones by table, token, partition and range.
     Ranges,
+    /// Ranges whose rows are not all dropped yet, by table, token, partition and range.
+    Sweeps,
 }
 
 impl Space {
     /// All of them, with their names on disk.
-    pub const ALL: [(Self, &'static str); 6] = [
+    pub const ALL: [(Self, &'static str); 7] = [
         (Self::Heads, "heads"),
         (Self::Segments, "segments"),
         (Self::Entries, "entries"),
         (Self::Cursors, "cursors"),
         (Self::Rows, "rows"),
         (Self::Ranges, "ranges"),
+        (Self::Sweeps, "sweeps"),
     ];
 }
 

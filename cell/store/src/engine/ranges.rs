@@ -22,14 +22,14 @@ pub(super) struct Range {
 }
 
 impl Range {
-    fn stored(key: &[u8], value: &[u8], prefix: usize) -> Result<Self, StoreError> {
+    pub(super) fn stored(key: &[u8], value: &[u8], prefix: usize) -> Result<Self, StoreError> {
         let (start, end) = keys::split_range(key, prefix)
             .ok_or_else(|| StoreError::Damaged("a range's key does not come apart".to_owned()))?;
         let time = value.try_into().map_err(|_| StoreError::Damaged("a range's time is not 8 bytes".to_owned()))?;
         Ok(Self { start, end, time: i64::from_be_bytes(time) })
     }
 
-    fn key(&self, prefix: &[u8]) -> Vec<u8> {
+    pub(super) fn key(&self, prefix: &[u8]) -> Vec<u8> {
         keys::range(prefix, &self.start, &self.end)
     }
 }

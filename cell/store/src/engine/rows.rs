@@ -1,19 +1,17 @@
 //! Rows: every cell carries its write time and the last write wins, whatever order writes arrive in. A tombstone of a row or a range
-//! hides what was written at its time or before; a range's drops, besides, what it hides, a bounded number of rows. Expiry counts from
-//! the write time, so that repeating a write changes nothing.
+//! hides what was written at its time or before; a range's rows go besides (`sweep`). Expiry counts from the write time, so that repeating
+//! a write changes nothing.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 
 use cell_proto::v1::{CellRead, ReadRowsReply, ReadRowsRequest, Row, RowMutation, WriteRequest};
 use prost::Message;
 
 use super::ranges::{self, Hidden, Range};
+use super::sweep::Sweep;
 use super::{ANSWER_BYTES, Change, Kv, Scan, Space, keys};
 use crate::StoreError;
 use crate::schema::Schema;
-
-/// Rows that the range tombstones of one request look at, to drop what they hide; beyond, it stays hidden.
-const MAX_SWEPT: usize = 10_000;
 
 /// A row as stored.
 #[derive(Clone, PartialEq, Message)]
@@ -45,15 +43,19 @@ impl StoredRow {
     }
 
     /// What lies under a range tombstone of that time goes, as it would be hidden anyway. Answers whether something did.
-    fn sweep(&mut self, hidden: i64) -> bool {
+    pub(super) fn sweep(&mut self, hidden: i64) -> bool {
         let before = self.cells.len();
         self.cells.retain(|cell| cell.timestamp_us > hidden);
         self.cells.len() < before || self.is_dead(hidden)
     }
 
     /// Nothing of it says more than a range tombstone of that time does.
-    fn is_dead(&self, hidden: i64) -> bool {
+    pub(super) fn is_dead(&self, hidden: i64) -> bool {
         self.cells.is_empty() && self.deleted_at_us <= hidden
+    }
+
+    pub(super) fn encoded(&self) -> Vec<u8> {
+        self.encode_to_vec()
     }
 
     fn set(&mut self, cell: StoredCell) {
@@ -110,52 +112,15 @@ pub(super) fn write(kv: &dyn Kv, request: WriteRequest, now_s: i64) -> Result<Ve
             covers.entry(prefix).or_default().push(Range { start, end, time: timestamp_us });
         }
     }
-    let mut sweep = Sweep { kv, rows: &rows, left: MAX_SWEPT, seen: HashSet::new(), out: Vec::new() };
+    let mut sweep = Sweep::new(kv, &rows);
     let mut laid = Vec::new();
     for (prefix, covers) in &covers {
         covers.iter().try_for_each(|cover| sweep.under(prefix, cover))?;
         laid.extend(ranges::lay(kv, prefix, covers)?);
     }
-    let swept = sweep.out;
-    let rows = rows.into_iter().map(|(key, row)| (Space::Rows, key, Some(row.encode_to_vec())));
+    let swept = sweep.changes();
+    let rows = rows.into_iter().map(|(key, row)| (Space::Rows, key, Some(row.encoded())));
     Ok(swept.into_iter().chain(rows).chain(laid).collect())
-}
-
-/// What range tombstones make superfluous: a table whose messages come and go must not grow for ever, nor be walked for nothing.
-struct Sweep<'a> {
-    kv: &'a dyn Kv,
-    /// Written by the same request: these have the last word.
-    rows: &'a BTreeMap<Vec<u8>, StoredRow>,
-    left: usize,
-    seen: HashSet<Vec<u8>>,
-    out: Vec<Change>,
-}
-
-impl Sweep<'_> {
-    fn under(&mut self, prefix: &[u8], cover: &Range) -> Result<(), StoreError> {
-        let [from, to] = [&cover.start, &cover.end].map(|bound| [prefix, bound].concat());
-        if from >= to {
-            return Ok(());
-        }
-        let Self { rows, left, seen, out, .. } = self;
-        self.kv.scan(Scan { space: Space::Rows, from, to, reverse: false }, &mut |key, value| {
-            if *left == 0 {
-                return Ok(false);
-            }
-            *left -= 1;
-            // Of two covers of one request each drops what it hides: the row is looked at once, and the rest stays hidden.
-            if rows.contains_key(key) || seen.contains(key) {
-                return Ok(true);
-            }
-            let mut row = decode_row(value)?;
-            if row.sweep(cover.time) {
-                let rest = (!row.is_dead(cover.time)).then(|| row.encode_to_vec());
-                out.push((Space::Rows, key.to_vec(), rest));
-                seen.insert(key.to_vec());
-            }
-            Ok(true)
-        })
-    }
 }
 
 fn change_row(

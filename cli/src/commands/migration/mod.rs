@@ -41,7 +41,7 @@ pub enum MigrationCommand {
     /// Bring the logs back after a cutover
     Rollback(steer::UndoArgs),
     /// Release the source once the rollback window is over
-    Complete(steer::NameArgs),
+    Complete(steer::CompleteArgs),
     /// Write a bundle without secrets: timeline, receipts, configuration, ranges
     Report(report::ReportArgs),
 }

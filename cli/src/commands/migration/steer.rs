@@ -59,6 +59,17 @@ pub struct ThrottleArgs {
     pub rows_per_second: i32,
 }
 
+/// Flags of `complete`.
+#[derive(Args, Debug)]
+pub struct CompleteArgs {
+    /// Which.
+    #[command(flatten)]
+    pub which: NameArgs,
+    /// The source cannot be reached any more: end without releasing its copies there
+    #[arg(long)]
+    pub ignore_unreachable: bool,
+}
+
 /// Flags of `abort` and `rollback`.
 #[derive(Args, Debug)]
 pub struct UndoArgs {
@@ -153,14 +164,20 @@ pub async fn advance(args: AdvanceArgs, global: &Global) -> Result<Exit, Command
 ///
 /// # Errors
 /// See [`advance`].
-pub async fn complete(args: NameArgs, global: &Global) -> Result<Exit, CommandError> {
-    let subject = Subject::open(&args, global).await?;
+pub async fn complete(args: CompleteArgs, global: &Global) -> Result<Exit, CommandError> {
+    let name = &args.which.name;
+    let subject = Subject::open(&args.which, global).await?;
     let stage = subject.object["status"]["stage"].as_str().unwrap_or_default();
-    if stage != "Reverse" {
+    // Already being completed, it may be held up by a source that is gone.
+    if stage != "Reverse" && !(stage == "Complete" && args.ignore_unreachable) {
         let why = format!("it is at stage {stage}; it can be completed once every log is cut over (stage Reverse)");
-        return Err(CommandError::refused("MIGRATION", why, next_step(&args.name, &subject.object["status"])));
+        return Err(CommandError::refused("MIGRATION", why, next_step(name, &subject.object["status"])));
     }
-    confirm(global, &format!("Complete migration {}: after it there is no rollback", args.name))?;
+    confirm(global, &format!("Complete migration {name}: after it there is no rollback"))?;
+    if args.ignore_unreachable {
+        confirm(global, &format!("Leave the copies of migration {name} in its source unreleased"))?;
+        subject.set("ignoreUnreachable", json!(true)).await?;
+    }
     subject.set("targetStage", json!(TargetStage::Complete)).await?;
     subject.show().await
 }

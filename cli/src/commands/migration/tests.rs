@@ -34,10 +34,10 @@ fn start_sends_exactly_what_was_reviewed_and_the_next_command_repeats_it() {
 #[test]
 fn one_line_says_how_far_it_is_how_fast_and_how_long() {
     let status = json!({"stage": "Backfill", "ranges": {"done": 5, "total": 9, "failed": 1}, "rowsPerSecond": 12_000,
-        "backlog": 3, "lagSeconds": 1, "throttledBy": "target p99 40 ms", "etaSeconds": 90});
+        "backlog": 3, "lagSeconds": 1, "throttledBy": "target p99 40 ms", "etaSeconds": 9_000});
     assert_eq!(
         watch::heartbeat(&status),
-        "Backfill · 5/9 ranges (1 failed) · 12000 rows/s · backlog 3 · lag 1 s · throttled: target p99 40 ms · 90 s left"
+        "Backfill · 5/9 ranges (1 failed) · 12,000 rows/s · backlog 3 · lag 1 s · throttled: target p99 40 ms · 2 h 30 min left"
     );
     assert_eq!(watch::heartbeat(&Value::Null), "not begun");
 }
@@ -53,16 +53,21 @@ fn the_live_table_has_a_line_for_each_thing_that_is_known() {
         words,
         [
             "Ranges  5/9 done · 2 in flight",
-            "Rows  1200",
-            "Copies  lag 0 s · backlog 0",
-            "Receipt  clean · 1200 rows",
+            "Rows  1,200",
+            "Copies  0 s behind · 0 entries to ship",
+            "Receipt  clean · 1,200 rows",
             "Shadow  150 reads compared · 2 differ · 24 skipped",
             "Logs  0/3 cut over",
-            "Rollback  NotYet",
             "Waits for  ShadowMismatch: 2 shadow reads differ",
         ]
     );
     assert_eq!(watch::lines(&Value::Null, "nothing").len(), 1);
+    let status = json!({"stage": "Backfill", "ranges": {"done": 5, "total": 9, "inFlight": 0}, "rows": 1_234_567,
+        "rowsPerSecond": 900, "etaSeconds": 200, "throttledBy": "target p99 40 ms"});
+    let rows = |blocked: &str| watch::lines(&status, blocked)[1].trim_start().to_owned();
+    assert_eq!(watch::lines(&status, "").first().map(|line| line.trim_start()), Some("Ranges  5/9 done"));
+    assert_eq!(rows("Waiting: x"), "Rows  1,234,567 · 900/s · 3 min 20 s left · throttled: target p99 40 ms");
+    assert_eq!(rows("Throttled: target p99 40 ms"), "Rows  1,234,567 · 900/s · 3 min 20 s left", "said once");
 }
 
 #[test]
@@ -75,6 +80,12 @@ fn the_watch_ends_when_it_ends_or_needs_someone() {
     };
     let result = |result: &str| json!({"observedGeneration": 1, "result": result});
     assert_eq!(["Completed", "Refused", "Aborted", "RolledBack"].map(|end| code(result(end))), [0, 3, 1, 1].map(Some));
+    let asked = |field: &str, end: &str| {
+        let mut undone = object(result(end));
+        undone["spec"] = json!({field: true});
+        watch::verdict("m", &undone).unwrap().unwrap().code()
+    };
+    assert_eq!((asked("abort", "Aborted"), asked("rollback", "RolledBack")), (0, 0), "as it was asked");
     let blocked = |reason: &str| json!({"observedGeneration": 1, "blockedBy": format!("{reason}: x")});
     assert_eq!(code(blocked("TargetStageReached")), Some(0));
     assert_eq!(code(blocked("ReceiptDirty")), Some(3));

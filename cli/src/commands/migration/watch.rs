@@ -20,6 +20,8 @@ use crate::progress::Progress;
 const EVERY: Duration = Duration::from_secs(1);
 /// The API may be away this long before the watch gives up.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// All of a phase, in parts per million.
+const WHOLE_PPM: u64 = 1_000_000;
 /// Reasons that nothing but a person ends.
 const NEEDS_SOMEONE: [&str; 7] = [
     "MigrationPaused",
@@ -51,7 +53,7 @@ pub async fn run(args: WatchArgs, global: &Global) -> Result<Exit, CommandError>
 /// Follows a run by name.
 pub(super) async fn follow(connection: &Connection, name: &str, global: &Global) -> Result<Exit, CommandError> {
     let progress = Progress::to_stderr();
-    let phase = progress.phase(name, Some(1_000_000));
+    let phase = progress.share(name);
     let mut table = progress.lines();
     let deadline = global.timeout.map(|timeout| Instant::now() + timeout);
     let mut answered = Instant::now();
@@ -62,7 +64,8 @@ pub(super) async fn follow(connection: &Connection, name: &str, global: &Global)
                 answered = Instant::now();
                 let status = &object["status"];
                 last = blocked::of_resource(&object);
-                let done = status["donePpm"].as_u64().unwrap_or_default();
+                let completed = status["result"] == "Completed";
+                let done = if completed { WHOLE_PPM } else { status["donePpm"].as_u64().unwrap_or_default() };
                 let stage = status["stage"].as_str().unwrap_or("not begun");
                 table.set(&lines(status, &last));
                 let line =
@@ -103,29 +106,23 @@ pub(super) fn lines(status: &Value, blocked: &str) -> Vec<String> {
         }
     };
     let ranges = &status["ranges"];
-    let of_ranges = |field: &str, word: &str| number(&ranges[field]).map(|count| format!("{count} {word}"));
+    let of_ranges = |field: &str, word: &str| {
+        number(&ranges[field]).filter(|count| *count > 0).map(|count| format!("{} {word}", grouped(count)))
+    };
     line(
         "Ranges",
         vec![
             number(&ranges["done"]).zip(number(&ranges["total"])).map(|(done, total)| format!("{done}/{total} done")),
             of_ranges("inFlight", "in flight"),
-            of_ranges("failed", "failed").filter(|text| !text.starts_with("0 ")),
+            of_ranges("failed", "failed"),
         ],
     );
-    line(
-        "Rows",
-        vec![
-            number(&status["rows"]).map(|rows| rows.to_string()),
-            number(&status["rowsPerSecond"]).map(|rate| format!("{rate}/s")),
-            number(&status["etaSeconds"]).map(|seconds| format!("{seconds} s left")),
-            status["throttledBy"].as_str().map(|why| format!("throttled: {why}")),
-        ],
-    );
+    line("Rows", of_rows(status, blocked));
     line(
         "Copies",
         vec![
-            number(&status["lagSeconds"]).map(|lag| format!("lag {lag} s")),
-            number(&status["backlog"]).map(|backlog| format!("backlog {backlog}")),
+            number(&status["lagSeconds"]).map(|lag| format!("{} behind", spoken(lag))),
+            number(&status["backlog"]).map(|backlog| format!("{} entries to ship", grouped(backlog))),
         ],
     );
     let receipt = &status["receipt"];
@@ -133,7 +130,7 @@ pub(super) fn lines(status: &Value, blocked: &str) -> Vec<String> {
         "Receipt",
         vec![
             receipt["clean"].as_bool().map(|clean| if clean { "clean" } else { "DIRTY" }.to_owned()),
-            number(&receipt["rows"]).map(|rows| format!("{rows} rows")),
+            number(&receipt["rows"]).map(|rows| format!("{} rows", grouped(rows))),
             receipt["endedAt"].as_str().map(|at| format!("of {at}")),
         ],
     );
@@ -158,12 +155,31 @@ pub(super) fn lines(status: &Value, blocked: &str) -> Vec<String> {
     line(
         "Rollback",
         vec![
-            status["rollbackReadiness"].as_str().map(str::to_owned),
+            status["rollbackReadiness"].as_str().filter(|ready| *ready != "NotYet").map(str::to_owned),
             status["rollbackUntil"].as_str().map(|until| format!("until {until}")),
         ],
     );
     line("Waits for", vec![Some(blocked.to_owned())]);
     lines
+}
+
+fn of_rows(status: &Value, blocked: &str) -> Vec<Option<String>> {
+    // What was said last of how fast it goes says nothing once it is over.
+    let at_work = |value: &Value| value.as_i64().filter(|_| is_at_work(status));
+    vec![
+        status["rows"].as_i64().map(grouped),
+        at_work(&status["rowsPerSecond"]).map(|rate| format!("{}/s", grouped(rate))),
+        at_work(&status["etaSeconds"]).map(|seconds| format!("{} left", spoken(seconds))),
+        throttle(status).filter(|why| !blocked.contains(why)).map(|why| format!("throttled: {why}")),
+    ]
+}
+
+fn is_at_work(status: &Value) -> bool {
+    matches!(status["stage"].as_str(), Some("Backfill" | "Verify"))
+}
+
+fn throttle(status: &Value) -> Option<&str> {
+    status["throttledBy"].as_str().filter(|_| is_at_work(status))
 }
 
 /// One line: stage, copied n of m, rows a second, backlog, lag, end.
@@ -179,22 +195,46 @@ pub(super) fn heartbeat(status: &Value) -> String {
     if let (Some(cut), Some(logs)) = (number(&status["logsCutOver"]), number(&status["logs"])) {
         parts.push(format!("{cut}/{logs} logs cut over"));
     }
-    if let Some(rate) = number(&status["rowsPerSecond"]) {
-        parts.push(format!("{rate} rows/s"));
+    if let Some(rate) = number(&status["rowsPerSecond"]).filter(|_| is_at_work(status)) {
+        parts.push(format!("{} rows/s", grouped(rate)));
     }
     if let Some(backlog) = number(&status["backlog"]) {
-        parts.push(format!("backlog {backlog}"));
+        parts.push(format!("backlog {}", grouped(backlog)));
     }
     if let Some(lag) = number(&status["lagSeconds"]) {
-        parts.push(format!("lag {lag} s"));
+        parts.push(format!("lag {}", spoken(lag)));
     }
-    if let Some(why) = status["throttledBy"].as_str() {
+    if let Some(why) = throttle(status) {
         parts.push(format!("throttled: {why}"));
     }
-    if let Some(eta) = number(&status["etaSeconds"]) {
-        parts.push(format!("{eta} s left"));
+    if let Some(eta) = number(&status["etaSeconds"]).filter(|_| is_at_work(status)) {
+        parts.push(format!("{} left", spoken(eta)));
     }
     parts.join(" · ")
+}
+
+/// A number as people read it: 1,234,567.
+fn grouped(number: i64) -> String {
+    let digits = number.unsigned_abs().to_string();
+    let mut out = String::from(if number < 0 { "-" } else { "" });
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+/// A time as people say it, in two units at most.
+fn spoken(seconds: i64) -> String {
+    let whole = |unit: i64| seconds / unit;
+    match seconds {
+        ..120 => format!("{seconds} s"),
+        120..7_200 => format!("{} min {} s", whole(60), seconds % 60),
+        7_200..172_800 => format!("{} h {} min", whole(3_600), whole(60) % 60),
+        _ => format!("{} d {} h", whole(86_400), whole(3_600) % 24),
+    }
 }
 
 /// The exit, once there is one.
@@ -206,6 +246,9 @@ pub(super) fn verdict(name: &str, object: &Value) -> Option<Result<Exit, Command
     let reason = blocked.split(':').next().unwrap_or_default().to_owned();
     match status["result"].as_str() {
         Some("Completed") => Some(Ok(Exit::Done)),
+        // As with a move: an undo that was asked for has done what was last asked.
+        Some("Aborted") if object["spec"]["abort"] == true => Some(Ok(Exit::Done)),
+        Some("RolledBack") if object["spec"]["rollback"] == true => Some(Ok(Exit::Done)),
         Some("Refused") => {
             Some(Err(CommandError::refused("Refused", message, format!("cellctl describe storagemigration {name}"))))
         }

@@ -4,6 +4,9 @@
 use super::Context;
 use super::record::{Blocked, Direction, Record, Stage, Step};
 
+/// It goes no further by itself.
+pub(super) const TARGET_STAGE_REACHED: &str = "TargetStageReached";
+
 fn blocked(reason: &str, message: String) -> Blocked {
     Blocked { reason: reason.to_owned(), message }
 }
@@ -46,7 +49,7 @@ pub(super) fn stage(context: &Context, wanted: Stage) -> Result<(), Blocked> {
         target.label(),
         wanted.label()
     );
-    Err(blocked("TargetStageReached", message))
+    Err(blocked(TARGET_STAGE_REACHED, message))
 }
 
 /// Everything that a cutover of the next log needs.
@@ -104,7 +107,10 @@ pub(super) fn shadow(record: &Record, context: &Context) -> Result<(), Blocked> 
     }
     if samples < wishes.min_samples {
         let rate = if wishes.shadow_per_10000 == 0 { "; spec.shadowRead.perTenThousand is 0" } else { "" };
-        let message = format!("{samples} of {} shadow reads compared{rate}", wishes.min_samples);
+        let message = format!(
+            "{samples} of {} shadow reads compared{rate}; spec.shadowRead.minSamples 0 goes on without any",
+            wishes.min_samples
+        );
         return Err(blocked("ShadowSamplesMissing", message));
     }
     Ok(())

@@ -3,12 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::Tuning;
 use super::request::{ReceiptFact, Side};
 pub use super::words::{
     Blocked, Direction, Figures, Finding, InHand, Log, Outcome, RollbackWindow, Shadowed, Spec, Stage, Step, Wish,
     Wishes,
 };
+use super::{Tuning, gates};
 
 /// Processes whose shadow reads are told apart.
 const MOST_PROCESSES: usize = 256;
@@ -180,7 +180,13 @@ impl Record {
         if self.direction == Direction::Back {
             return None;
         }
+        // A run that is held before a stage has not reached it.
+        let held = self.blocked_by.as_ref().is_some_and(|blocked| blocked.reason == gates::TARGET_STAGE_REACHED);
         Some(match self.step {
+            Step::Announce if held => Stage::Prepare,
+            Step::Staff if held => Stage::DualWrite,
+            Step::AnnounceShadow if held => Stage::Verify,
+            Step::AnnounceCutover if held => Stage::ShadowRead,
             Step::ProbeSource | Step::ProbeTarget | Step::List => Stage::Prepare,
             Step::Announce | Step::Ship | Step::Relist => Stage::DualWrite,
             Step::Staff | Step::Backfill | Step::Resweep => Stage::Backfill,

@@ -170,7 +170,9 @@ pub(super) fn failed(record: &mut Record, context: &Context, reason: &str, messa
         }
     }
     let hint = match (record.step, record.direction) {
-        (Step::End, Direction::Forward) => format!("{message}; spec.ignoreUnreachable ends the run without it"),
+        (Step::End, Direction::Forward) => {
+            format!("{message}; cellctl migration complete --ignore-unreachable ends the run without it")
+        }
         _ => message.to_owned(),
     };
     pass_over(record, context, reason, &hint);

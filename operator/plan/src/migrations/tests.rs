@@ -98,10 +98,10 @@ fn a_run_goes_through_all_stages_and_leaves_nothing_behind() {
 #[test]
 fn it_goes_no_further_than_told_and_says_so() {
     for (target, stage) in [
-        (Stage::Prepare, "DualWrite"),
-        (Stage::DualWrite, "Backfill"),
+        (Stage::Prepare, "Prepare"),
+        (Stage::DualWrite, "DualWrite"),
         (Stage::Backfill, "Backfill"),
-        (Stage::Verify, "ShadowRead"),
+        (Stage::Verify, "Verify"),
         (Stage::ShadowRead, "ShadowRead"),
         (Stage::Cutover, "Reverse"),
     ] {

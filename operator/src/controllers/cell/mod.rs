@@ -21,7 +21,7 @@ use self::rollout::SetState;
 use super::{Outcome, databases};
 use crate::apply::Finalizer;
 use crate::build::cell::{CellInput, ROLES, budget, entry_label, replicas, set};
-use crate::build::{storage, store};
+use crate::build::{policy, storage, store};
 use crate::context::Context;
 use crate::error::ReconcileError;
 use crate::names::{ENTRY_LABEL, manager, selector, stateful_set, storage_secret};
@@ -80,6 +80,10 @@ async fn apply(input: &CellInput<'_>, context: &Context) -> Result<Result<Vec<Se
     let name = input.cell.name_any();
     let secret = storage::secret(&storage_secret(&name), &name, input.cell.controller_owner_ref(&()), files.contents);
     context.applier.apply(&manager("cell", "storage"), &secret).await?;
+    let namespace = &context.settings.namespace;
+    let storage_cells: Vec<_> = needed.iter().filter_map(|name| context.stores.storage_cell(namespace, name)).collect();
+    let policy = policy::dialling(input.cell, input.fleet, &storage_cells);
+    context.applier.apply_if_served(&manager("cell", "policy"), &policy).await?;
     // One broken role does not keep its siblings from being reconciled: what fails first fails this pass at its end.
     let (states, failed) = roll_out(input, context).await?;
     if let Some(error) = failed {

@@ -133,7 +133,8 @@ async fn report(
         conditions: standing.conditions(&before.conditions, guild.metadata.generation),
         cell: seen.current.clone().or(before.cell.clone()),
         placement_reason: Some(wanted.label().to_owned()),
-        hotness: seen.has_load.then_some(hotness).or(before.hotness),
+        // Who is not measured any more is neither hot nor cold.
+        hotness: guild.spec.promotion.as_ref().and(seen.has_load.then_some(hotness).or(before.hotness)),
         hot_since: heat.hot_since_ms.map(time_of),
         move_ref: seen.running.as_ref().map(|running| running.name.clone()),
         blocked_by: standing.blocked_by(),

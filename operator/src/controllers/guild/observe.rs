@@ -65,11 +65,7 @@ pub(super) async fn observe(guild: &Guild, context: &Context) -> Result<Seen, Re
         seen.current = view.place(&unit.log()).map(|place| place.cell.clone()).filter(|cell| !cell.is_empty());
     }
     if seen.running.is_none() {
-        seen.running = moves
-            .iter()
-            .filter(of_guild)
-            .find(|one| seen.is_behind(one))
-            .map(|one| RunningMove { name: one.name_any(), to: one.spec.to.clone() });
+        seen.running = seen.not_shown_yet().map(|one| RunningMove { name: one.name_any(), to: one.spec.to.clone() });
     }
     let cell = seen.current.as_ref().and_then(|name| seen.cells.iter().find(|cell| cell.name_any() == *name));
     seen.storage_cell = cell.map(|cell| cell.spec.storage_cell_ref.clone());
@@ -84,13 +80,22 @@ pub(super) async fn observe(guild: &Guild, context: &Context) -> Result<Seen, Re
 }
 
 impl Seen {
-    /// Whether a Move has just brought the guild somewhere that the directory does not show yet: it counts as under way.
-    fn is_behind(&self, one: &Move) -> bool {
-        let Some(status) = &one.status else { return false };
-        let ended_ms = status.finished_at.as_ref().map_or(0, |ended| ended.0.as_millisecond());
-        status.result == Some(MoveResult::Completed)
-            && self.now_ms - ended_ms < SHOWN_WITHIN_MS
-            && self.current.as_ref() != Some(&one.spec.to)
+    /// The Move that has just brought the guild somewhere that the directory does not show yet: it counts as under way. Only the newest
+    /// can be it: where an earlier one went has been left since.
+    fn not_shown_yet(&self) -> Option<&Move> {
+        let ended_ms = |one: &Move| {
+            let ended = one.status.as_ref().and_then(|status| status.finished_at.as_ref());
+            ended.map_or(0, |ended| ended.0.as_millisecond())
+        };
+        let completed = || {
+            let result = |one: &Move| one.status.as_ref().and_then(|status| status.result);
+            self.finished.iter().filter(move |one| result(one) == Some(MoveResult::Completed))
+        };
+        let newest_ms = completed().map(ended_ms).max().filter(|ended| self.now_ms - ended < SHOWN_WITHIN_MS)?;
+        // Times are in seconds: of several that ended in the same one each may be the newest.
+        let mut newest = completed().filter(|one| ended_ms(one) == newest_ms);
+        let shown = newest.clone().any(|one| self.current.as_ref() == Some(&one.spec.to));
+        if shown { None } else { newest.next() }
     }
 
     pub(super) fn situation(&self, wanted: &Wish, guild: &Guild) -> Situation {
@@ -129,18 +134,19 @@ mod tests {
 
     #[test]
     fn a_move_that_has_just_ended_counts_as_under_way_until_the_directory_shows_it() {
-        let one = |result: &str, ended_ms: i64| -> Move {
-            serde_json::from_value(json!({"metadata": {"name": "m"}, "spec": {"guild": "7", "from": "a", "to": "b"},
+        let to = |to: &str, result: &str, ended_ms: i64| -> Move {
+            serde_json::from_value(json!({"metadata": {"name": "m"}, "spec": {"guild": "7", "from": "a", "to": to},
                 "status": {"result": result, "finishedAt": crate::report::time_of(ended_ms)}}))
             .unwrap()
         };
-        let seen = |current: &str| Seen {
+        let one = |result: &str, ended_ms: i64| vec![to("b", result, ended_ms)];
+        let seen = |current: &str, finished: Vec<Move>| Seen {
             fleet: None,
             current: Some(current.to_owned()),
             storage_cell: None,
             cells: Vec::new(),
             running: None,
-            finished: Vec::new(),
+            finished,
             promotions_running: 0,
             paused: false,
             is_known: true,
@@ -148,9 +154,16 @@ mod tests {
             sample: Sample::default(),
             now_ms: 100_000,
         };
-        assert!(seen("a").is_behind(&one("Completed", 99_000)));
-        assert!(!seen("b").is_behind(&one("Completed", 99_000)), "it is shown");
-        assert!(!seen("a").is_behind(&one("Completed", 30_000)), "somebody moved it on since");
-        assert!(!seen("a").is_behind(&one("Aborted", 99_000)));
+        let behind =
+            |current: &str, finished: Vec<Move>| seen(current, finished).not_shown_yet().map(|one| one.spec.to.clone());
+        assert_eq!(behind("a", one("Completed", 99_000)).as_deref(), Some("b"));
+        assert_eq!(behind("b", one("Completed", 99_000)), None, "it is shown");
+        assert_eq!(behind("a", one("Completed", 30_000)), None, "somebody moved it on since");
+        assert_eq!(behind("a", one("Aborted", 99_000)), None);
+        let there_and_back = || vec![to("b", "Completed", 90_000), to("a", "Completed", 99_000)];
+        assert_eq!(behind("a", there_and_back()), None, "the first of two has been left since");
+        assert_eq!(behind("b", there_and_back()).as_deref(), Some("a"), "the second is not shown");
+        let at_once = || vec![to("b", "Completed", 99_000), to("a", "Completed", 99_000)];
+        assert_eq!(behind("a", at_once()), None, "either may be the newest");
     }
 }

@@ -270,6 +270,8 @@ fn status(
     let ranges =
         RangesStatus { done: whole(done), failed: whole(failed), in_flight: whole(in_flight), total: whole(total) };
     let copies = Some(&figures.copies).filter(|copies| copies.answered > 0);
+    // Of a run that has ended nothing lags; who took it over after a crash may never have asked, either.
+    let lagging = copies.filter(|_| record.outcome.is_none());
     let (samples, mismatches) = record.shadow_counts();
     let shadow = copies.filter(|copies| copies.samples > 0 || copies.skipped > 0).map(|copies| {
         // Of those before the last comparison nothing is shown: they do not count.
@@ -294,8 +296,8 @@ fn status(
         rows_per_second: working.then(|| rounded(figures.rows.1)),
         throttled_by: Some(figures.throttle.clone()).filter(|text| working && !text.is_empty()),
         eta_seconds: (working && figures.eta_seconds > 0).then(|| rounded(u64::from(figures.eta_seconds))),
-        backlog: copies.map(|copies| rounded(copies.backlog)),
-        lag_seconds: copies.map(|copies| i64::from(copies.lag_seconds)),
+        backlog: lagging.map(|copies| rounded(copies.backlog)),
+        lag_seconds: lagging.map(|copies| i64::from(copies.lag_seconds)),
         receipt: record
             .receipt
             .as_ref()
@@ -334,6 +336,15 @@ mod tests {
     fn seen(record: &Record) -> StorageMigrationStatus {
         let spec = serde_json::from_value(json!({"source": "a", "target": "b"})).unwrap();
         status(&StorageMigration::new("m", spec), &StorageMigrationStatus::default(), record, &standing(record))
+    }
+
+    #[test]
+    fn how_far_copies_lag_is_said_only_while_it_runs() {
+        let mut record = record();
+        (record.figures.copies.answered, record.figures.copies.backlog) = (1, 5);
+        assert_eq!((seen(&record).backlog, seen(&record).lag_seconds), (Some(5), Some(0)));
+        record.outcome = Some(Ended::RolledBack);
+        assert_eq!((seen(&record).backlog, seen(&record).lag_seconds), (None, None));
     }
 
     #[test]

@@ -4,7 +4,7 @@
 
 pub mod claims;
 pub mod drive;
-mod filter;
+pub(super) mod filter;
 mod score;
 #[cfg(test)]
 mod tests;

@@ -28,7 +28,12 @@ struct Server {
 
 impl Server {
     async fn start(dir: &Path) -> Self {
-        let options = StoreOptions { auto_compaction: None, min_lease_ttl_seconds: 1, ..StoreOptions::sandbox() };
+        Self::start_with(dir, 1).await
+    }
+
+    /// With the shortest lease it grants; an etcd of default settings has two seconds.
+    async fn start_with(dir: &Path, min_lease_ttl_seconds: i64) -> Self {
+        let options = StoreOptions { auto_compaction: None, min_lease_ttl_seconds, ..StoreOptions::sandbox() };
         let store = Store::open(dir, options).unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let endpoint = listener.local_addr().unwrap().to_string();

@@ -11,6 +11,11 @@ use super::walk::{self, compare};
 use crate::kube_api::object;
 use crate::kube_api::status::{Cause, Reason, Refusal};
 
+/// Why a configuration cannot be merged: an item that a list names twice.
+pub fn duplicate(config: &Value, shape: Shape) -> Option<String> {
+    walk::duplicate_item(config, shape).map(|path| format!("duplicate entries for {}", shown(&path)))
+}
+
 /// The outcome of an apply.
 #[derive(Debug)]
 pub struct Applied {
@@ -28,11 +33,13 @@ pub fn apply(
 ) -> Result<Applied, Refusal> {
     let empty = serde_json::json!({"apiVersion": config["apiVersion"], "kind": config["kind"]});
     let live = live.unwrap_or(&empty);
-    if let Some(path) = walk::duplicate_item(config, shape) {
-        let what = format!("failed to create typed patch object: duplicate entries for {}", shown(&path));
-        return Err(Refusal::new(Reason::Untyped, what));
+    if let Some(why) = duplicate(config, shape) {
+        return Err(Refusal::new(Reason::Untyped, format!("failed to create typed patch object: {why}")));
     }
     let mut managers = entries::read(live);
+    if managers.is_empty() && !object::uid(live).is_empty() {
+        managers.extend(before_first_apply(live, writer, shape));
+    }
     let mut applied_set = walk::fields_of(config, shape);
     applied_set.drop_server_fields();
 
@@ -43,8 +50,10 @@ pub fn apply(
         e.operation == Operation::Apply && e.manager == writer.manager && e.subresource == writer.subresource
     };
     if let Some(last) = managers.iter().find(|e| mine(e)) {
-        let mut gone = last.fields.clone();
-        gone.subtract(&applied_set);
+        // What held nothing but what is not applied any more goes with all that is in it, be it a default that nobody owns.
+        let mut gone = walk::with_named_parents(&last.fields, shape);
+        gone.subtract(&walk::with_named_parents(&applied_set, shape));
+        gone.keep_metadata();
         let mut kept = applied_set.clone();
         managers.iter().filter(|e| !mine(e)).for_each(|e| kept.union(&e.fields));
         walk::remove(&mut merged, &gone, &kept, shape);
@@ -85,6 +94,15 @@ pub fn apply(
     });
     entries::write(&mut merged, managers);
     Ok(Applied { object: merged })
+}
+
+/// Who owns what is there already when nobody was known to: a name that Kubernetes gives to all who came before.
+fn before_first_apply(live: &Value, writer: Writer, shape: Shape) -> Vec<Entry> {
+    let mut made = live.clone();
+    object::remove_meta(&mut made, "managedFields");
+    let first = Writer { manager: "before-first-apply", subresource: "", ..writer };
+    super::track_update(None, &mut made, first, shape);
+    entries::read(&made)
 }
 
 fn conflict(managers: &[Entry], conflicts: &[(usize, FieldSet)]) -> Refusal {

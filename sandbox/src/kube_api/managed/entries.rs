@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::fieldset::FieldSet;
+use super::fieldset::{FieldSet, Step};
 use crate::kube_api::object;
 
 /// How a manager wrote.
@@ -58,6 +58,25 @@ pub fn write(object: &mut Value, mut entries: Vec<Entry>) {
     entries.sort_by(|a, b| (a.operation, &a.time, &a.manager).cmp(&(b.operation, &b.time, &b.manager)));
     let list: Vec<Value> = entries.iter().map(encode).collect();
     object::set_meta(object, "managedFields", list);
+}
+
+/// Whether anybody owns a field.
+pub fn owned(object: &Value, path: &[String]) -> bool {
+    let owns = |entry: &Entry| {
+        let find = |set, name: &String| FieldSet::child(set, &Step::Field(name.clone()));
+        path.iter().try_fold(&entry.fields, find).is_some_and(|set| set.member)
+    };
+    read(object).iter().any(owns)
+}
+
+/// Takes a field from everybody who owns it.
+pub fn disown(object: &mut Value, path: &[String]) {
+    let steps: Vec<Step> = path.iter().cloned().map(Step::Field).collect();
+    let mut field = FieldSet::default();
+    field.insert(&steps);
+    let mut all = read(object);
+    all.iter_mut().for_each(|entry| entry.fields.subtract(&field));
+    write(object, all);
 }
 
 fn encode(entry: &Entry) -> Value {

@@ -73,6 +73,11 @@ impl FieldSet {
         Self { member: true, children: BTreeMap::new() }
     }
 
+    /// What is below a step.
+    pub fn child(&self, step: &Step) -> Option<&Self> {
+        self.children.get(step)
+    }
+
     /// Whether no path is in the set.
     pub fn is_empty(&self) -> bool {
         !self.member && self.children.values().all(Self::is_empty)
@@ -184,6 +189,13 @@ impl FieldSet {
         match path.split_first() {
             None => self.member = true,
             Some((first, rest)) => self.children.entry(first.clone()).or_default().insert(rest),
+        }
+    }
+
+    /// Metadata is always applied: it names the object.
+    pub fn keep_metadata(&mut self) {
+        if let Some(metadata) = self.children.get_mut(&Step::Field("metadata".into())) {
+            metadata.member = false;
         }
     }
 

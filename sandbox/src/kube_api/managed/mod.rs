@@ -5,14 +5,15 @@ pub mod apply;
 pub mod entries;
 pub mod fieldset;
 pub mod shape;
+pub mod typed;
 pub mod update;
 pub mod walk;
 
 #[cfg(test)]
 mod tests;
 
-pub use apply::{Applied, apply};
-pub use entries::{Entry, Operation};
+pub use apply::{Applied, apply, duplicate};
+pub use entries::{Entry, Operation, disown, owned};
 pub use fieldset::{FieldSet, Step};
 pub use shape::Shape;
 pub use update::track_update;

@@ -45,6 +45,16 @@ impl<'a> Shape<'a> {
         }
     }
 
+    /// Whether the kind itself names the field: the others are items of a free map. Of built-in kinds only free maps of objects are known;
+    /// the items of the rest are plain values, which are owned either way.
+    pub fn declares(self, name: &str) -> bool {
+        match self {
+            Self::Custom(schema) => schema.properties.contains_key(name) || name == "metadata",
+            Self::BuiltIn { field, .. } => field.is_none_or(|field| field.values().is_none()),
+            Self::Unknown => false,
+        }
+    }
+
     /// The shape of a list's items.
     pub fn item(self) -> Self {
         match self {

@@ -8,10 +8,21 @@ use super::shape::Shape;
 use super::walk::compare;
 use crate::kube_api::object;
 
-/// Sets `managedFields` of `new` after an update (or a create, without `live`). What the client itself sent there is ignored.
+/// Sets `managedFields` of `new` after an update (or a create, without `live`). What a client sends there itself is taken for what was there.
 pub fn track_update(live: Option<&Value>, new: &mut Value, writer: Writer, shape: Shape) {
-    let mut managers = live.map(entries::read).unwrap_or_default();
+    // What a client sends there through the main door counts; nothing counts as what is stored, and one empty entry as a wish to forget.
+    let sent = if writer.subresource.is_empty() && live.is_some() { entries::read(new) } else { Vec::new() };
+    let forget = object::list(new, &["metadata", "managedFields"]) == [serde_json::json!({})];
+    let mut managers = match live {
+        _ if forget => Vec::new(),
+        Some(_) if !sent.is_empty() => sent,
+        _ => live.map(entries::read).unwrap_or_default(),
+    };
     object::remove_meta(new, "managedFields");
+    if live.is_some() && managers.is_empty() {
+        // Nobody is known to own anything: that begins with the next apply.
+        return;
+    }
     let mut before = live.cloned().unwrap_or_else(|| empty(new, shape));
     object::remove_meta(&mut before, "managedFields");
     let mut difference = compare(Some(&before), Some(new), shape);
@@ -65,6 +76,10 @@ fn begun(spec: &Value) -> Value {
         if spec[part].is_object() {
             out[part] = serde_json::json!({});
         }
+    }
+    // It is written even when it is empty, so that nobody sets it by leaving it out.
+    if spec["serviceName"].as_str() == Some("") {
+        out["serviceName"] = "".into();
     }
     if spec["containers"].is_array() {
         out["containers"] = serde_json::json!([]);

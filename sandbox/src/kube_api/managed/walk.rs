@@ -23,16 +23,22 @@ pub fn item_step(item: &Value, shape: Shape, list: &ListKind) -> Option<Step> {
     }
 }
 
-/// Every path the object sets.
+/// Every path the object sets: values, lists and maps that are replaced as a whole, items of lists and of free maps, and what is there but
+/// empty.
 pub fn fields_of(value: &Value, shape: Shape) -> FieldSet {
     let mut set = FieldSet::default();
     match value {
-        Value::Object(map) if !map.is_empty() && !shape.atomic_map() => {
+        Value::Object(map) if !shape.atomic_map() => {
             for (name, child) in map {
-                set.children.insert(Step::Field(name.clone()), fields_of(child, shape.field(name)));
+                let mut inner = fields_of(child, shape.field(name));
+                let empty = child.is_null() || child.as_object().is_some_and(Map::is_empty);
+                inner.member |= empty || !shape.declares(name);
+                if !inner.is_empty() {
+                    set.children.insert(Step::Field(name.clone()), inner);
+                }
             }
         }
-        Value::Array(items) if !items.is_empty() && shape.list_kind() != ListKind::Atomic => {
+        Value::Array(items) if shape.list_kind() != ListKind::Atomic => {
             let list = shape.list_kind();
             for item in items {
                 if let Some(step) = item_step(item, shape, &list) {
@@ -49,6 +55,22 @@ pub fn fields_of(value: &Value, shape: Shape) -> FieldSet {
         _ => set.member = true,
     }
     set
+}
+
+/// The set, with every field that the kind itself names and that holds one of its paths.
+pub fn with_named_parents(set: &FieldSet, shape: Shape) -> FieldSet {
+    let mut out = FieldSet { member: set.member, ..FieldSet::default() };
+    for (step, child) in &set.children {
+        let mut inner = match step {
+            Step::Field(name) => with_named_parents(child, shape.field(name)),
+            _ => with_named_parents(child, shape.item()),
+        };
+        if let Step::Field(name) = step {
+            inner.member |= shape.declares(name);
+        }
+        out.children.insert(step.clone(), inner);
+    }
+    out
 }
 
 /// The first item that a list names twice, as its path; such a configuration cannot be merged.
@@ -80,14 +102,29 @@ pub fn duplicate_item(value: &Value, shape: Shape) -> Option<Vec<Step>> {
 
 /// Every path that comes into being or goes with a value: what it sets, and every map and list on the way.
 fn every_path(value: &Value, shape: Shape) -> FieldSet {
-    let mut set = fields_of(value, shape);
-    own_all(&mut set);
+    let mut set = FieldSet::leaf();
+    match value {
+        Value::Object(map) if !shape.atomic_map() => {
+            for (name, child) in map {
+                set.children.insert(Step::Field(name.clone()), every_path(child, shape.field(name)));
+            }
+        }
+        Value::Array(items) => {
+            let list = shape.list_kind();
+            for item in items {
+                if let Some(step) = item_step(item, shape, &list) {
+                    let inner = if matches!(list, ListKind::Map(_)) {
+                        every_path(item, shape.item())
+                    } else {
+                        FieldSet::leaf()
+                    };
+                    set.children.insert(step, inner);
+                }
+            }
+        }
+        _ => {}
+    }
     set
-}
-
-fn own_all(set: &mut FieldSet) {
-    set.member = true;
-    set.children.values_mut().for_each(own_all);
 }
 
 /// What differs between two objects.
@@ -172,19 +209,65 @@ pub fn merge(live: &mut Value, applied: &Value, shape: Shape) {
         (Value::Array(live), Value::Array(applied)) if shape.list_kind() != ListKind::Atomic => {
             merge_lists(live, applied, shape);
         }
+        // A null says that nothing is applied here, not that nothing may be here.
+        (Value::Object(_), Value::Null) if !shape.atomic_map() => {}
+        (Value::Array(_), Value::Null) if shape.list_kind() != ListKind::Atomic => {}
         _ => *live = applied.clone(),
     }
 }
 
+/// Merges by item. The order is that of what is applied; items that only the live list has stay where they stand among the rest.
 fn merge_lists(live: &mut Vec<Value>, applied: &[Value], shape: Shape) {
     let list = shape.list_kind();
-    for item in applied {
-        let step = item_step(item, shape, &list);
-        match live.iter_mut().find(|l| item_step(l, shape, &list) == step) {
-            Some(found) if matches!(list, ListKind::Map(_)) => merge(found, item, shape.item()),
-            Some(_) => {}
-            None => live.push(item.clone()),
+    let steps = |items: &[Value]| -> Vec<Option<Step>> { items.iter().map(|i| item_step(i, shape, &list)).collect() };
+    let (left, right) = (steps(live), steps(applied));
+    let mut shared = right.iter().filter(|step| left.contains(step));
+    let mut next = shared.next();
+    let mut merged: Vec<&Option<Step>> = Vec::new();
+    let mut out = Vec::with_capacity(live.len().max(applied.len()));
+    let (mut l, mut r) = (0, 0);
+    while l < left.len() || r < right.len() {
+        if l < left.len() && r < right.len() && left[l] != right[r] {
+            let another = next.is_some_and(|step| *step != left[l]);
+            if right.contains(&left[l]) && another {
+                // Its turn comes with the applied items.
+                l += 1;
+                continue;
+            }
         }
+        let both = l < left.len() && r < right.len() && left[l] == right[r];
+        if l < left.len() && !both {
+            if !right.contains(&left[l]) {
+                out.push(live[l].clone());
+                l += 1;
+                continue;
+            }
+            if merged.contains(&&left[l]) {
+                l += 1;
+            }
+        }
+        if r < right.len() {
+            let found = left.iter().position(|step| *step == right[r]).map(|at| live[at].clone());
+            out.push(merged_item(found, &applied[r], &list, shape));
+            merged.push(&right[r]);
+            if both || next == Some(&right[r]) {
+                next = shared.next();
+            }
+            l += usize::from(both);
+            r += 1;
+        }
+    }
+    *live = out;
+}
+
+fn merged_item(live: Option<Value>, applied: &Value, list: &ListKind, shape: Shape) -> Value {
+    match live {
+        Some(mut found) if matches!(list, ListKind::Map(_)) => {
+            merge(&mut found, applied, shape.item());
+            found
+        }
+        Some(found) => found,
+        None => applied.clone(),
     }
 }
 
@@ -193,6 +276,10 @@ fn merge_lists(live: &mut Vec<Value>, applied: &[Value], shape: Shape) {
 pub fn remove(value: &mut Value, gone: &FieldSet, kept: &FieldSet, shape: Shape) -> bool {
     if gone.member && kept.is_empty() {
         return true;
+    }
+    if gone.member {
+        keep_only(value, kept, shape);
+        return false;
     }
     match value {
         Value::Object(map) => {
@@ -212,6 +299,33 @@ pub fn remove(value: &mut Value, gone: &FieldSet, kept: &FieldSet, shape: Shape)
             items.is_empty() && before > 0 && kept.is_empty()
         }
         _ => false,
+    }
+}
+
+/// Leaves of a value only what is in a set.
+fn keep_only(value: &mut Value, kept: &FieldSet, shape: Shape) {
+    if kept.children.is_empty() {
+        return;
+    }
+    match value {
+        Value::Object(map) => map.retain(|name, child| {
+            let found = kept.children.get(&Step::Field(name.clone())).filter(|set| !set.is_empty());
+            found.is_some_and(|set| {
+                keep_only(child, set, shape.field(name));
+                true
+            })
+        }),
+        Value::Array(items) => {
+            let list = shape.list_kind();
+            items.retain_mut(|item| {
+                let found = item_step(item, shape, &list).and_then(|step| kept.children.get(&step));
+                found.is_some_and(|set| {
+                    keep_only(item, set, shape.item());
+                    true
+                })
+            });
+        }
+        _ => {}
     }
 }
 

@@ -34,7 +34,12 @@ fn default_node(schema: &Schema, value: &mut Value, depth: usize) {
     match value {
         Value::Object(map) => {
             for (name, property) in &schema.properties {
-                if let Some(wanted) = property.default.as_ref().filter(|_| !map.contains_key(name)) {
+                // A null that may not be is as good as nothing where there is a default.
+                let absent = match map.get(name) {
+                    Some(found) => found.is_null() && !property.nullable && !accepts_null(property),
+                    None => true,
+                };
+                if let Some(wanted) = property.default.as_ref().filter(|_| absent) {
                     map.insert(name.clone(), wanted.clone());
                 }
             }

@@ -145,9 +145,10 @@ impl Walk {
             let repeated = match &schema.list {
                 ListKind::Map(keys) => {
                     let key = item_key(item, keys, item_schema);
-                    items[..i].iter().any(|other| item_key(other, keys, item_schema) == key)
+                    // The third of a kind says nothing new.
+                    items[..i].iter().filter(|other| item_key(other, keys, item_schema) == key).count() == 1
                 }
-                _ => unique && items[..i].contains(item),
+                _ => unique && items[..i].iter().filter(|other| *other == item).count() == 1,
             };
             if repeated {
                 self.fault(Fault::Duplicate, spot.inside(&path), Some(&named_by(item, &schema.list)), "");

@@ -56,9 +56,8 @@ pub fn headings(resource: &Resource) -> Vec<Heading> {
         .map(|column| {
             let shown = column.trim_start_matches('+');
             let kind = match shown {
-                "Data" | "Restarts" | "Desired" | "Current" | "Count" | "Revision" | "Up-to-date" | "Available" => {
-                    "integer"
-                }
+                "Allowed Disruptions" => "integer",
+                "Restarts" | "Desired" | "Current" | "Count" | "Revision" => "integer",
                 _ => "string",
             };
             Heading {
@@ -317,7 +316,7 @@ fn other(object: &Value, column: &str) -> Value {
         "Revision" => number(object, &["revision"]).into(),
         "Min Available" => shown(&["spec", "minAvailable"]),
         "Max Unavailable" => shown(&["spec", "maxUnavailable"]),
-        "Allowed Disruptions" => number(object, &["status", "disruptionsAllowed"]).to_string().into(),
+        "Allowed Disruptions" => number(object, &["status", "disruptionsAllowed"]).into(),
         "Provisioner" => text(object, &["provisioner"]).into(),
         "ReclaimPolicy" => text(object, &["reclaimPolicy"]).into(),
         "VolumeBindingMode" => text(object, &["volumeBindingMode"]).into(),

@@ -113,9 +113,17 @@ impl Renderer {
     }
 
     /// A list.
-    pub fn list(&mut self, list: Value) -> Value {
+    pub fn list(&mut self, mut list: Value) -> Value {
         match self.format {
-            Format::Plain | Format::Discovery => list,
+            Format::Plain | Format::Discovery => {
+                // The items of a built-in kind's list do not say what they are: the list does.
+                if self.resource.custom().is_none() {
+                    for item in list["items"].as_array_mut().into_iter().flatten().filter_map(Value::as_object_mut) {
+                        item.retain(|name, _| !matches!(name.as_str(), "apiVersion" | "kind"));
+                    }
+                }
+                list
+            }
             Format::Metadata => {
                 let items: Vec<Value> = object::list(&list, &["items"]).iter().map(partial).collect();
                 json!({"kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1", "metadata": list["metadata"], "items": items})

@@ -1,6 +1,6 @@
 //! Server-side apply: PATCH with `application/apply-patch+yaml`.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::Reply;
 use crate::kube_api::admit;
@@ -11,6 +11,7 @@ use crate::kube_api::object;
 use crate::kube_api::schema;
 use crate::kube_api::status::{FieldError, Reason, Refusal};
 use crate::kube_api::write::{self, Edited};
+use crate::kube_api::written;
 
 /// Attempts when the object appears or vanishes in between.
 const ATTEMPTS: usize = 4;
@@ -22,6 +23,9 @@ pub async fn apply(call: &Call<'_>, config: Value) -> Result<Reply, Refusal> {
         return Err(Refusal::bad_option("PatchOptions", error));
     }
     let force = call.query.flag("force")?;
+    if call.door == Door::Status && call.api.objects.get(&call.key(&call.target.name))?.is_none() {
+        return Err(call.not_found(&call.target.name));
+    }
     let config = checked(call, config)?;
     for _ in 0..ATTEMPTS {
         let edit = |current: &Value| {
@@ -40,6 +44,12 @@ pub async fn apply(call: &Call<'_>, config: Value) -> Result<Reply, Refusal> {
         }
         if !object::resource_version(&config).is_empty() || !object::uid(&config).is_empty() {
             return Err(call.conflict(&call.target.name, "the object to apply to does not exist"));
+        }
+        if object::name(&config).is_empty() {
+            let name = &call.target.name;
+            let what =
+                format!("the name of the object ({name} based on URL) was undeterminable: name must be provided");
+            return Err(Refusal::bad_request(what));
         }
         let applied = call.as_writer(|w| managed::apply(None, &config, w, call.resource.shape(), force))?;
         match write::create(call, Edited { object: applied.object, tracked: true }).await {
@@ -66,8 +76,12 @@ fn checked(call: &Call<'_>, mut config: Value) -> Result<Value, Refusal> {
     if !object::list(&config, &["metadata", "managedFields"]).is_empty() {
         return Err(Refusal::bad_request("metadata.managedFields must be nil"));
     }
+    written::whole_numbers(&mut config);
+    known_metadata(call, &config)?;
+    fits_schema(call, &config)?;
     match object::name(&config) {
-        "" => object::set_meta(&mut config, "name", call.target.name.clone()),
+        // Only an object that is there already lends its name.
+        "" => object::remove_meta(&mut config, "name"),
         name if name != call.target.name => {
             return Err(Refusal::bad_request(format!(
                 "the name of the configuration ({name}) is not that of the request"
@@ -79,29 +93,51 @@ fn checked(call: &Call<'_>, mut config: Value) -> Result<Value, Refusal> {
     if !found.is_empty() && found != call.target.namespace {
         return Err(Refusal::bad_request("the namespace of the configuration is not that of the request"));
     }
-    let status = config.get("status").cloned();
+    only_behind_this_door(call, &mut config);
+    Ok(config)
+}
+
+/// Takes out of a configuration what its door may not own.
+fn only_behind_this_door(call: &Call<'_>, config: &mut Value) {
     match call.door {
         Door::Main if call.resource.has("status") => {
-            object::as_map(&mut config).remove("status");
+            object::as_map(config).remove("status");
         }
         Door::Status => {
-            let map = object::as_map(&mut config);
-            map.retain(|key, _| matches!(key.as_str(), "apiVersion" | "kind" | "metadata"));
-            let metadata = object::as_map(map.entry("metadata").or_insert(Value::Null));
-            metadata.retain(|key, _| matches!(key.as_str(), "name" | "namespace" | "uid" | "resourceVersion"));
-            if let Some(status) = status {
-                map.insert("status".into(), status);
+            object::as_map(config)
+                .retain(|key, _| matches!(key.as_str(), "apiVersion" | "kind" | "metadata" | "status"));
+            if call.resource.custom().is_some() {
+                object::metadata(config)
+                    .retain(|key, _| matches!(key.as_str(), "name" | "namespace" | "uid" | "resourceVersion"));
+            } else if call.resource.kind == "Deployment" {
+                object::remove_meta(config, "labels");
             }
         }
         Door::Main | Door::Server => {}
     }
-    known_metadata(call, &mut config)?;
-    let mut known = config.clone();
+}
+
+/// Refuses fields that nobody knows, and values of other types than the schema's.
+fn fits_schema(call: &Call<'_>, config: &Value) -> Result<(), Refusal> {
+    let mut read = config.clone();
+    if call.resource.custom().is_none() {
+        written::read(&mut read);
+        written::precise_times(object::as_map(&mut read)).map_err(|why| untyped(call, &why))?;
+    }
+    if let Some(why) = managed::duplicate(config, call.resource.shape()) {
+        return Err(untyped(call, &why));
+    }
+    if let Model::Custom(custom) = &call.resource.model
+        && let Some(why) = managed::typed::misfit(&custom.schema, config)
+    {
+        return Err(untyped(call, &why));
+    }
+    let mut known = read;
     keep_schema(call, &mut known)?;
     let mut unknown = Vec::new();
-    admit::missing("", &config, &known, &mut unknown);
+    admit::missing("", config, &known, &mut unknown);
     match unknown.first() {
-        None => Ok(config),
+        None => Ok(()),
         Some(field) => Err(untyped(call, &format!(".{field}: field not declared in schema"))),
     }
 }
@@ -114,13 +150,17 @@ fn untyped(call: &Call<'_>, why: &str) -> Refusal {
     Refusal::new(Reason::Untyped, message)
 }
 
-/// Metadata without nulls; unknown fields and wrong types are refused.
-fn known_metadata(call: &Call<'_>, config: &mut Value) -> Result<(), Refusal> {
-    let before = config["metadata"].clone();
-    admit::fit_metadata(config).map_err(|refusal| untyped(call, &refusal.message))?;
+/// Unknown fields and wrong types in metadata are refused. Nulls and what is empty stay: they are owned, though they are not written.
+fn known_metadata(call: &Call<'_>, config: &Value) -> Result<(), Refusal> {
+    let mut fitted = config.clone();
+    admit::fit_metadata(&mut fitted).map_err(|refusal| untyped(call, &refusal.message))?;
     let mut unknown = Vec::new();
-    admit::missing("metadata", &before, &config["metadata"], &mut unknown);
-    match unknown.first() {
+    admit::missing("metadata", &config["metadata"], &fitted["metadata"], &mut unknown);
+    let empty = |field: &&String| {
+        let found = field.split('.').try_fold(config, |v, key| v.get(key));
+        found.is_some_and(|v| *v == json!({}) || *v == json!([]))
+    };
+    match unknown.iter().find(|field| !empty(field)) {
         None => Ok(()),
         Some(field) => Err(untyped(call, &format!(".{field}: field not declared in schema"))),
     }

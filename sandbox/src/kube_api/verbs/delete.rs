@@ -17,6 +17,8 @@ pub const FOREGROUND: &str = "foregroundDeletion";
 /// Keeps an owner until its dependents are freed of it.
 pub const ORPHAN: &str = "orphan";
 const ATTEMPTS: usize = 24;
+/// Core kinds of which a deletion answers the object itself.
+const SHOWN: [&str; 5] = ["pods", "services", "serviceaccounts", "persistentvolumes", "persistentvolumeclaims"];
 /// Objects of a collection deleted side by side, so that the store can make them durable together.
 const AT_ONCE: usize = 64;
 
@@ -38,9 +40,10 @@ pub struct Options {
 }
 
 impl Options {
-    /// From the body, or, without one, from the query.
+    /// From the body alone, or, without one, from the query.
     pub fn parse(body: Option<&Value>, query: &Query) -> Result<(Self, bool), Refusal> {
-        let empty = Value::Null;
+        let (empty, none) = (Value::Null, Query::default());
+        let query = if body.is_some() { &none } else { query };
         let body = body.unwrap_or(&empty);
         let word = |path: &[&str]| Some(object::text(body, path)).filter(|s| !s.is_empty()).map(str::to_owned);
         let grace_seconds = match body.get("gracePeriodSeconds").and_then(Value::as_i64) {
@@ -70,7 +73,13 @@ impl Options {
                 return Err(Refusal::bad_option("DeleteOptions", error));
             }
         };
-        let dry_run = object::list(body, &["dryRun"]).iter().any(|v| v == "All");
+        let wanted = object::list(body, &["dryRun"]);
+        if let Some(other) = wanted.iter().find(|value| *value != "All") {
+            // Whoever wanted to try only must not be taken at less than their word.
+            let error = FieldError::new(Fault::NotSupported, "dryRun", Some(other), "supported values: \"All\"");
+            return Err(Refusal::bad_option("DeleteOptions", error));
+        }
+        let dry_run = !wanted.is_empty();
         let options = Self {
             grace_seconds,
             uid: word(&["preconditions", "uid"]),
@@ -93,12 +102,26 @@ pub enum Deleted {
 pub async fn delete(call: &Call<'_>, options: &Options) -> Result<Reply, Refusal> {
     match remove(call, &call.target.name, &by_default(call, options)).await? {
         Deleted::Marked(object) => Ok(Reply::ok(object)),
-        Deleted::Gone(object) if call.resource.is("", "pods") => Ok(Reply::ok(object)),
-        Deleted::Gone(object) => Ok(Reply::Plain {
-            code: 200,
-            body: json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": {
-                "name": call.target.name, "group": call.resource.group, "kind": call.resource.plural, "uid": object::uid(&object)}}),
-        }),
+        Deleted::Gone(mut object)
+            if call.resource.group.is_empty() && SHOWN.contains(&call.resource.plural.as_str()) =>
+        {
+            // Only a Pod is marked on its way out.
+            if !call.resource.is("", "pods") {
+                object::remove_meta(&mut object, "deletionTimestamp");
+                object::remove_meta(&mut object, "deletionGracePeriodSeconds");
+            }
+            Ok(Reply::ok(object))
+        }
+        Deleted::Gone(object) => {
+            let mut details =
+                json!({"name": call.target.name, "kind": call.resource.plural, "uid": object::uid(&object)});
+            if !call.resource.group.is_empty() {
+                details["group"] = call.resource.group.as_str().into();
+            }
+            let body =
+                json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details});
+            Ok(Reply::Plain { code: 200, body })
+        }
     }
 }
 
@@ -178,17 +201,20 @@ pub async fn remove(call: &Call<'_>, name: &str, options: &Options) -> Result<De
 }
 
 fn check_preconditions(call: &Call<'_>, name: &str, current: &Stored, options: &Options) -> Result<(), Refusal> {
+    let refuse = |why: String| Err(Refusal::conflict(&call.resource.group, &call.resource.kind, name, &why));
     let found = object::uid(&current.object);
     if let Some(uid) = options.uid.as_deref().filter(|u| *u != found) {
-        let why = format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {found}");
-        return Err(call.conflict(name, &why));
+        return refuse(format!(
+            "the UID in the precondition ({uid}) does not match the UID in record ({found}). The object might have been deleted \
+             and then recreated"
+        ));
     }
     let found = object::resource_version(&current.object);
     if let Some(version) = options.resource_version.as_deref().filter(|v| *v != found) {
-        let why = format!(
-            "Precondition failed: ResourceVersion in precondition: {version}, ResourceVersion in object meta: {found}"
-        );
-        return Err(call.conflict(name, &why));
+        return refuse(format!(
+            "the ResourceVersion in the precondition ({version}) does not match the ResourceVersion in record ({found}). The \
+             object might have been modified"
+        ));
     }
     Ok(())
 }

@@ -34,7 +34,8 @@ pub async fn list(call: &Call<'_>) -> Result<Reply, Refusal> {
     let (revision, start) = starting_point(call)?;
     let found = collect(call, &selector, revision, start, limit).await?;
     let mut metadata = json!({"resourceVersion": found.revision.to_string()});
-    if let Some(start) = found.next {
+    // One name is looked up, not walked to: nothing can follow.
+    if let Some(start) = found.next.filter(|_| selector.only_name().is_none()) {
         let token = Continue { revision: found.revision, start };
         metadata["continue"] = URL_SAFE_NO_PAD.encode(serde_json::to_vec(&token).map_err(Refusal::internal)?).into();
         if selector.is_everything() {

@@ -1,4 +1,5 @@
-//! Node ports of Services: kept when given and free, chosen when needed. The caller holds the lock until the Service is stored.
+//! What a Service's type decides: node ports, kept when given and free, chosen when needed; and fields that go with another type. The
+//! caller holds the lock until the Service is stored.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +14,10 @@ const RANGE: std::ops::RangeInclusive<i64> = 30_000..=32_767;
 
 /// Fills in the node ports of a Service, or removes those its type does not have.
 pub fn assign(api: &Api, service: &mut Value, old: Option<&Value>) -> Result<(), Refusal> {
-    let wants = matches!(text(service, &["spec", "type"]), "NodePort" | "LoadBalancer");
+    let wants = is_reached_from_outside(service);
+    if let Some(old) = old {
+        drop_what_another_type_had(service, old);
+    }
     let own = (object::namespace(service).to_owned(), object::name(service).to_owned());
     let mut taken = BTreeSet::new();
     for other in api.objects.all(&prefix("", "services", ""))?.items {
@@ -59,6 +63,26 @@ pub fn assign(api: &Api, service: &mut Value, old: Option<&Value>) -> Result<(),
         object::as_map(port).insert("nodePort".into(), number.into());
     }
     if errors.is_empty() { Ok(()) } else { Err(Refusal::invalid("", "Service", &own.1, errors)) }
+}
+
+fn is_reached_from_outside(service: &Value) -> bool {
+    matches!(text(service, &["spec", "type"]), "NodePort" | "LoadBalancer")
+}
+
+/// A field that only the old type has goes with it, unless the same change gave it a value: whoever changes the type need not know it.
+fn drop_what_another_type_had(service: &mut Value, old: &Value) {
+    let balanced = |service: &Value| text(service, &["spec", "type"]) == "LoadBalancer";
+    let gone = [
+        ("externalTrafficPolicy", is_reached_from_outside(old) && !is_reached_from_outside(service)),
+        ("allocateLoadBalancerNodePorts", balanced(old) && !balanced(service)),
+        ("loadBalancerClass", balanced(old) && !balanced(service)),
+    ];
+    let Some(spec) = service.pointer_mut("/spec").and_then(Value::as_object_mut) else { return };
+    for (field, _) in gone.into_iter().filter(|(_, gone)| *gone) {
+        if spec.get(field) == old.pointer(&format!("/spec/{field}")) {
+            spec.remove(field);
+        }
+    }
 }
 
 fn node_port(port: &Value) -> Option<i64> {

@@ -51,6 +51,15 @@ pub async fn bind(call: &Call<'_>, sent: &Value) -> Result<Reply, Refusal> {
 /// POST pods/NAME/eviction.
 pub async fn evict(call: &Call<'_>, sent: &Value) -> Result<Reply, Refusal> {
     let name = &call.target.name;
+    let named = object::name(sent);
+    if !named.is_empty() && named != name.as_str() {
+        return Err(Refusal::bad_request("name in URL does not match name in Eviction object"));
+    }
+    let namespace = object::namespace(sent);
+    if !namespace.is_empty() && namespace != call.target.namespace.as_str() {
+        let why = "the namespace of the provided object does not match the namespace sent on the request";
+        return Err(Refusal::bad_request(why));
+    }
     let (options, dry_run) = Options::parse(sent.get("deleteOptions"), &call.query)?;
     let _one_at_a_time = call.api.evictions.lock().await;
     let pod = call.api.objects.get(&call.key(name))?.ok_or_else(|| call.not_found(name))?.object;
@@ -94,8 +103,9 @@ fn weigh_budgets(call: &Call<'_>, pod: &Value) -> Result<(), Refusal> {
     );
     tracing::debug!(expected, "eviction refused by a budget");
     let cause = Cause { reason: "DisruptionBudget", message, field: String::new() };
-    let refusal = Refusal::too_many("Cannot evict pod as it would violate the pod's disruption budget.", 10);
-    Err(refusal.because(vec![cause]))
+    // It does not say when to try again: that is up to the Pods.
+    let message = "Cannot evict pod as it would violate the pod's disruption budget.";
+    Err(Refusal::new(Reason::TooManyRequests, message).because(vec![cause]))
 }
 
 /// Healthy Pods, healthy Pods needed, and Pods expected, of a budget.

@@ -1,5 +1,8 @@
 //! Container logs: one file a run, a line a record (`time stream F|P text`), rotated by size.
 
+pub mod access;
+pub mod certificate;
+pub mod listen;
 pub mod query;
 pub mod read;
 pub mod server;

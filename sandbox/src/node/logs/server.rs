@@ -1,5 +1,5 @@
-//! Serves container logs over HTTP on the node's address: `/containerLogs/NAMESPACE/POD/CONTAINER`. It demands the bearer token of the
-//! agent's kubeconfig, also serves `/healthz` (open) and `/metrics` (with the token), and changes nothing.
+//! Serves container logs on the node's address as a kubelet does: `/containerLogs/NAMESPACE/POD/CONTAINER`. Also `/healthz` (open) and
+//! `/metrics`. It changes nothing; who may read is judged by `access`.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::{Body, Bytes};
-use axum::extract::{Path, Query, State};
+use axum::extract::{Extension, Path, Query, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
@@ -18,9 +18,10 @@ use kube::ResourceExt;
 use tokio::sync::{Semaphore, mpsc};
 use tokio_stream::wrappers::ReceiverStream;
 
+use super::access::{Access, Caller};
 use super::log_path;
 use super::query::LogQuery;
-use super::read::{Place, read_so_far};
+use super::read::{Piece, Place};
 use crate::node::process::record::{RunFolder, attempts};
 use crate::node::shared::{Counters, Node};
 
@@ -30,13 +31,13 @@ const LOOK_AGAIN: Duration = Duration::from_millis(200);
 
 struct Served {
     node: Node,
-    token: Option<String>,
+    access: Access,
     permits: Arc<Semaphore>,
 }
 
-/// The routes. Without a token everything but `/healthz` is refused.
+/// The routes. Without a token and without a certificate everything but `/healthz` is refused.
 pub fn router(node: Node, token: Option<String>) -> Router {
-    let served = Served { node, token, permits: Arc::new(Semaphore::new(MOST_REQUESTS)) };
+    let served = Served { node, access: Access::new(token), permits: Arc::new(Semaphore::new(MOST_REQUESTS)) };
     Router::new()
         .route("/healthz", get(|| async { "ok" }))
         .route("/metrics", get(metrics))
@@ -48,26 +49,13 @@ fn refuse(code: StatusCode, words: impl Into<String>) -> Response {
     (code, words.into()).into_response()
 }
 
-fn permitted(served: &Served, headers: &HeaderMap) -> bool {
-    let given = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
-    let given = given.and_then(|value| value.strip_prefix("Bearer "));
-    match (given, &served.token) {
-        (Some(given), Some(token)) => same(given.as_bytes(), token.as_bytes()),
-        _ => false,
-    }
-}
-
-/// Compares in time that does not depend on where they differ.
-fn same(left: &[u8], right: &[u8]) -> bool {
-    left.len() == right.len() && left.iter().zip(right).fold(0, |differs, (a, b)| differs | (a ^ b)) == 0
-}
-
-async fn metrics(State(served): State<Arc<Served>>, headers: HeaderMap) -> Response {
-    if !permitted(&served, &headers) {
-        return refuse(
-            StatusCode::UNAUTHORIZED,
-            "bearer token missing or wrong: use the node agent's kubeconfig token\n",
-        );
+async fn metrics(
+    State(served): State<Arc<Served>>,
+    Extension(caller): Extension<Caller>,
+    headers: HeaderMap,
+) -> Response {
+    if let Err((code, words)) = served.access.judge(&served.node, &caller, &headers).await {
+        return refuse(code, words);
     }
     render_metrics(&served.node.counters, served.node.writes.count()).into_response()
 }
@@ -83,6 +71,7 @@ fn render_metrics(counters: &Counters, writes: u64) -> String {
         ("cellnode_entry_unserved_total", read(&counters.entry_unserved)),
         ("cellnode_events_held_total", read(&counters.events_held)),
         ("cellnode_logs_overflow_total", read(&counters.logs_overflow)),
+        ("cellnode_log_connections_overflow_total", read(&counters.log_connections_overflow)),
     ]
     .iter()
     .map(|(name, value)| format!("# TYPE {name} counter\n{name} {value}\n"))
@@ -93,13 +82,11 @@ async fn container_logs(
     State(served): State<Arc<Served>>,
     Path((namespace, pod, container)): Path<(String, String, String)>,
     Query(parameters): Query<HashMap<String, String>>,
+    Extension(caller): Extension<Caller>,
     headers: HeaderMap,
 ) -> Response {
-    if !permitted(&served, &headers) {
-        return refuse(
-            StatusCode::UNAUTHORIZED,
-            "bearer token missing or wrong: use the node agent's kubeconfig token\n",
-        );
+    if let Err((code, words)) = served.access.judge(&served.node, &caller, &headers).await {
+        return refuse(code, words);
     }
     let query = match LogQuery::parse(&parameters, Timestamp::now().as_second()) {
         Ok(query) => query,
@@ -114,50 +101,50 @@ async fn container_logs(
         Err(words) => return refuse(StatusCode::NOT_FOUND, words),
     };
     let reading = query.clone();
-    let first = tokio::task::spawn_blocking({
-        let path = path.clone();
-        move || read_so_far(&path, &reading)
-    });
-    let (text, place) = match first.await {
-        Ok(Ok(found)) => found,
+    let place = match tokio::task::spawn_blocking(move || Place::of(&path, &reading)).await {
+        Ok(Ok(place)) => place,
         Ok(Err(error)) => return refuse(StatusCode::INTERNAL_SERVER_ERROR, format!("read the log: {error}\n")),
         Err(error) => return refuse(StatusCode::INTERNAL_SERVER_ERROR, format!("read the log: {error}\n")),
     };
     let (sender, receiver) = mpsc::channel::<Result<Bytes, std::io::Error>>(16);
     tokio::spawn(async move {
         let _permit = permit;
-        send(text, place, query, (folder, uid), sender).await;
+        send(place, query, (folder, uid), sender).await;
     });
     ([(header::CONTENT_TYPE, "text/plain")], Body::from_stream(ReceiverStream::new(receiver))).into_response()
 }
 
 type Sender = mpsc::Sender<Result<Bytes, std::io::Error>>;
 
-async fn send(text: Vec<u8>, mut place: Place, query: LogQuery, run: (RunFolder, String), sender: Sender) {
+async fn send(mut place: Place, query: LogQuery, run: (RunFolder, String), sender: Sender) {
     let mut left = query.limit_bytes.unwrap_or(u64::MAX);
-    let mut next = text;
     loop {
-        let count = u64::try_from(next.len()).unwrap_or(u64::MAX).min(left);
-        left -= count;
-        next.truncate(usize::try_from(count).unwrap_or(usize::MAX));
-        if !next.is_empty() && sender.send(Ok(Bytes::from(std::mem::take(&mut next)))).await.is_err() {
-            return;
-        }
-        if !query.follow || left == 0 {
-            return;
-        }
+        // Looked at before the log: what a run wrote before its end is read in any case.
         let ended = run.0.exit().is_some() || !run.0.0.exists();
-        next = match place.read_on(&query) {
-            Ok(more) => more,
+        let reading = query.clone();
+        let read = tokio::task::spawn_blocking(move || {
+            let piece = place.read_on(&reading);
+            (piece, place)
+        });
+        let Ok((piece, after)) = read.await else { return };
+        place = after;
+        let Piece { mut shown, more } = match piece {
+            Ok(piece) => piece,
             Err(error) => {
                 let _ = sender.send(Err(error)).await;
                 return;
             }
         };
-        if next.is_empty() {
-            if ended {
-                return;
-            }
+        let count = u64::try_from(shown.len()).unwrap_or(u64::MAX).min(left);
+        left -= count;
+        shown.truncate(usize::try_from(count).unwrap_or(usize::MAX));
+        if !shown.is_empty() && sender.send(Ok(Bytes::from(shown))).await.is_err() {
+            return;
+        }
+        if left == 0 || (!more && (ended || !query.follow)) {
+            return;
+        }
+        if !more {
             tokio::select! {
                 () = tokio::time::sleep(LOOK_AGAIN) => {}
                 () = sender.closed() => return,
@@ -178,9 +165,14 @@ fn find(
         .pods
         .get(namespace, pod)
         .filter(|pod| crate::controllers::pods::node(pod) == Some(node.settings.node.as_str()));
-    let uid = found
-        .and_then(|pod| pod.uid())
-        .ok_or_else(|| format!("pod {namespace}/{pod} is not on node {}\n", node.settings.node))?;
+    let found = found.ok_or_else(|| format!("pod {namespace}/{pod} is not on node {}\n", node.settings.node))?;
+    let uid = found.uid().ok_or_else(|| format!("pod {namespace}/{pod} has no UID\n"))?;
+    // The name becomes part of a path.
+    let spec = found.spec.as_ref();
+    let named = spec.into_iter().flat_map(|spec| spec.containers.iter().chain(spec.init_containers.iter().flatten()));
+    if !named.into_iter().any(|one| one.name == container) {
+        return Err(format!("container {container} is not valid for pod {pod}\n"));
+    }
     let state = &node.settings.state;
     let mut runs = attempts(state, &uid, container);
     let newest = runs.pop();

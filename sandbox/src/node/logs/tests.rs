@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use super::query::LogQuery;
-use super::read::read_so_far;
+use super::read::Place;
 use super::write::LogWriter;
 use super::{log_path, rotated};
 
@@ -17,7 +17,19 @@ fn write(path: &Path, lines: std::ops::Range<usize>, limit: u64, files: u32) {
 }
 
 fn text(path: &Path, query: &LogQuery) -> String {
-    String::from_utf8(read_so_far(path, query).unwrap().0).unwrap()
+    rest(&mut Place::of(path, query).unwrap(), query)
+}
+
+/// Everything up to the log's present end.
+fn rest(place: &mut Place, query: &LogQuery) -> String {
+    let mut seen = Vec::new();
+    loop {
+        let piece = place.read_on(query).unwrap();
+        seen.extend(piece.shown);
+        if !piece.more {
+            return String::from_utf8(seen).unwrap();
+        }
+    }
 }
 
 #[test]
@@ -51,6 +63,22 @@ fn tail_and_timestamps_show_what_they_say() {
 }
 
 #[test]
+fn any_tail_of_any_log_is_its_last_lines() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("0.log");
+    // Lines longer than one piece of reading, over several files.
+    let line = |number: usize| format!("{number} {}", "x".repeat(number * 977 % 9_000));
+    let mut log = LogWriter::new(path.clone(), 90_000, 9);
+    (0..100).for_each(|number| log.line("stdout", true, line(number).as_bytes()));
+    log.flush();
+    for tail in (0..100).chain([100, 1_000, usize::MAX]) {
+        let query = LogQuery { tail_lines: Some(tail), ..LogQuery::default() };
+        let wanted: String = (100_usize.saturating_sub(tail)..100).map(|number| line(number) + "\n").collect();
+        assert!(text(&path, &query) == wanted, "the last {tail}");
+    }
+}
+
+#[test]
 fn a_line_in_two_records_is_one_line() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("0.log");
@@ -67,21 +95,12 @@ fn following_goes_on_over_a_rotation_without_losing_a_line() {
     let path = folder.path().join("0.log");
     write(&path, 0..3, 1_024, 5);
     let query = LogQuery { follow: true, ..LogQuery::default() };
-    let (first, mut place) = read_so_far(&path, &query).unwrap();
-    let mut seen = String::from_utf8(first).unwrap();
+    let mut place = Place::of(&path, &query).unwrap();
+    let mut seen = rest(&mut place, &query);
     for round in 0..6 {
         let from = 3 + round * 20;
         write(&path, from..from + 20, 1_024, 5);
-        loop {
-            let more = place.read_on(&query).unwrap();
-            let again = place.read_on(&query).unwrap();
-            let quiet = more.is_empty() && again.is_empty();
-            seen.push_str(std::str::from_utf8(&more).unwrap());
-            seen.push_str(std::str::from_utf8(&again).unwrap());
-            if quiet {
-                break;
-            }
-        }
+        seen.push_str(&rest(&mut place, &query));
     }
     let expected: String = (0..123).map(|number| format!("line {number}\n")).collect();
     assert_eq!(seen, expected);
@@ -95,4 +114,36 @@ fn bad_parameters_are_refused_by_name() {
     assert_eq!(of("sinceTime", "noon").unwrap_err().name, "sinceTime");
     assert_eq!(of("sinceSeconds", "40").unwrap().since, Some(60));
     assert_eq!(of("limitBytes", "9").unwrap().limit_bytes, Some(9));
+}
+
+#[test]
+fn a_reader_in_a_rotation_waits_for_the_file_that_follows_and_misses_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("0.log");
+    let query = LogQuery::default();
+    write(&path, 0..3, 10_000, 9);
+    let mut place = Place::of(&path, &query).unwrap();
+    assert_eq!(rest(&mut place, &query), "line 0\nline 1\nline 2\n");
+    // Between the rename and the new file: also who begins now sees what there is.
+    std::fs::rename(&path, rotated(&path, 1)).unwrap();
+    assert_eq!(text(&path, &query), "line 0\nline 1\nline 2\n");
+    let reader = std::thread::spawn(move || rest(&mut place, &query));
+    write(&path, 3..5, 10_000, 9);
+    assert_eq!(reader.join().unwrap(), "line 3\nline 4\n");
+}
+
+#[test]
+fn a_slow_reader_of_a_file_that_is_rotated_away_goes_on_with_the_oldest_there_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("0.log");
+    let query = LogQuery::default();
+    write(&path, 0..20, 1_024, 3);
+    let mut place = Place::of(&path, &query).unwrap();
+    // Its inode is free again for whoever does not hold it.
+    write(&path, 20..400, 1_024, 3);
+    let seen = rest(&mut place, &query);
+    let numbers: Vec<usize> = seen.lines().map(|line| line[5..].parse().unwrap()).collect();
+    assert_eq!((numbers.first(), numbers.last()), (Some(&0), Some(&399)), "{seen}");
+    let gaps = numbers.windows(2).filter(|pair| pair[0] + 1 != pair[1]).count();
+    assert_eq!(gaps, 1, "one gap, where files were dropped, and no line twice or cut: {seen}");
 }

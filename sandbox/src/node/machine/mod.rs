@@ -7,11 +7,12 @@ pub mod plan;
 pub mod probe;
 #[cfg(test)]
 mod tests;
+mod view;
 mod words;
 
 use backoff::BackoffPolicy;
 use container::{Container, Exit, LOST, State};
-use plan::{PodPlan, RestartPolicy};
+use plan::PodPlan;
 use probe::ProbeKind;
 
 use super::clock::Now;
@@ -19,6 +20,8 @@ pub use words::{Adopted, AdoptedState, Command, Input};
 
 const PREPARE_RETRY_MS: u64 = 2_000;
 const START_RETRY_MS: u64 = 5_000;
+/// What a container has left after a preStop hook that used up the grace, as in Kubernetes.
+const AFTER_HOOK_MS: u64 = 2_000;
 
 /// A Pod on this node.
 #[derive(Debug, Clone)]
@@ -33,13 +36,23 @@ pub struct PodMachine {
     preparing: bool,
     prepare_at_ms: u64,
     deleting: Option<u64>,
+    expired: bool,
 }
 
 impl PodMachine {
     /// A Pod not yet begun.
     pub fn new(plan: PodPlan, policy: BackoffPolicy) -> Self {
         let containers = plan.containers.iter().cloned().map(Container::new).collect();
-        Self { plan, containers, prepared: false, policy, preparing: false, prepare_at_ms: 0, deleting: None }
+        Self {
+            plan,
+            containers,
+            prepared: false,
+            policy,
+            preparing: false,
+            prepare_at_ms: 0,
+            deleting: None,
+            expired: false,
+        }
     }
 
     /// Takes over a run found at start; call before the first [`PodMachine::advance`].
@@ -55,74 +68,6 @@ impl PodMachine {
                 container.state = State::Starting;
                 self.exited(index, attempt, exit, now, &mut Vec::new());
             }
-        }
-    }
-
-    /// The grace of the deletion under way, if there is one.
-    pub fn deleting(&self) -> bool {
-        self.deleting.is_some()
-    }
-
-    /// True when the Pod is to go and no process is left.
-    pub fn gone(&self) -> bool {
-        self.deleting() && !self.containers.iter().any(Container::alive) && !self.preparing
-    }
-
-    /// True when every init container succeeded, or, if it stays beside the main ones, has begun.
-    pub fn initialized(&self) -> bool {
-        self.containers.iter().filter(|container| container.plan.init).all(is_past)
-    }
-
-    /// True when no main container runs or will run again.
-    fn main_over(&self) -> bool {
-        self.initialized()
-            && self.containers.iter().filter(|container| !container.plan.init).all(|one| self.final_exit(one).is_some())
-    }
-
-    /// Pending, Running, Succeeded or Failed.
-    pub fn phase(&self) -> &'static str {
-        let init_failed = self.plan.restart == RestartPolicy::Never
-            && self.containers.iter().any(|container| {
-                container.plan.init
-                    && !container.plan.sidecar
-                    && matches!(&container.state, State::Ended(exit) if !exit.succeeded())
-            });
-        if init_failed {
-            return "Failed";
-        }
-        let main: Vec<_> = self.containers.iter().filter(|container| !container.plan.init).collect();
-        let never_ran = |container: &&&Container| {
-            container.last.is_none() && matches!(container.state, State::Waiting { .. } | State::Starting)
-        };
-        if !self.initialized() || main.iter().any(|container| never_ran(&container)) {
-            return "Pending";
-        }
-        let ends: Vec<_> = main.iter().filter_map(|container| self.final_exit(container)).collect();
-        let sidecars = self.containers.iter().any(|container| container.plan.sidecar && container.alive());
-        if ends.len() < main.len() || sidecars {
-            "Running"
-        } else if ends.iter().all(|exit| exit.succeeded()) {
-            "Succeeded"
-        } else {
-            "Failed"
-        }
-    }
-
-    fn final_exit<'a>(&self, container: &'a Container) -> Option<&'a Exit> {
-        match &container.state {
-            State::Ended(exit) if !self.restarts(container, exit) || self.deleting() => Some(exit),
-            _ => None,
-        }
-    }
-
-    fn restarts(&self, container: &Container, exit: &Exit) -> bool {
-        if container.plan.sidecar {
-            return !self.main_over();
-        }
-        match (container.plan.init, self.plan.restart) {
-            (true, RestartPolicy::Never) | (false, RestartPolicy::Never) => false,
-            (true, _) | (false, RestartPolicy::OnFailure) => !exit.succeeded(),
-            (false, RestartPolicy::Always) => true,
         }
     }
 
@@ -144,6 +89,8 @@ impl PodMachine {
                 self.start_failed(index, reason, message, now, &mut commands);
             }
             Input::Exited { index, attempt, exit } => self.exited(index, attempt, exit, now, &mut commands),
+            Input::Hooked { index, attempt, failure } => self.hooked(index, attempt, failure, now, &mut commands),
+            Input::Expire => self.expire(&mut commands),
             Input::Probed { index, attempt, kind, success, message } => {
                 let current = self.containers.get(index).is_some_and(|container| container.attempt == attempt);
                 if current {
@@ -193,7 +140,7 @@ impl PodMachine {
         container.end(exit.clone());
         let name = container.plan.name.clone();
         let again = self.containers.get(index).is_some_and(|container| self.restarts(container, &exit));
-        if again && !self.deleting() {
+        if again && !self.ending() {
             self.wait_for_restart(index, exit, wait_ms, now);
             if wait_ms > 0 {
                 let note = format!("Back-off {}s restarting failed container {name}", wait_ms / 1000);
@@ -235,8 +182,42 @@ impl PodMachine {
         let Some(container) = self.containers.get_mut(index) else { return };
         if let State::Running { started_ms, .. } = container.state {
             container.ready = false;
-            container.state = State::Stopping { started_ms, kill_ms: Some(now.mono_ms + grace_ms), message };
+            let more = if container.plan.hook && grace_ms > 0 { AFTER_HOOK_MS } else { 0 };
+            let kill_ms = Some(now.mono_ms + grace_ms + more);
+            container.state = State::Stopping { started_ms, kill_ms, message };
             out.push(Command::Stop { index, grace_ms });
+        }
+    }
+
+    /// The hook is over: what it left of the grace is the container's, and a little in any case.
+    fn hooked(&mut self, index: usize, attempt: u32, failure: Option<String>, now: Now, out: &mut Vec<Command>) {
+        let Some(container) = self.containers.get_mut(index).filter(|container| container.attempt == attempt) else {
+            return;
+        };
+        if let State::Stopping { kill_ms: Some(kill_ms), .. } = &mut container.state {
+            let grace_over_ms = kill_ms.saturating_sub(AFTER_HOOK_MS);
+            *kill_ms = grace_over_ms.max(now.mono_ms + AFTER_HOOK_MS).min(*kill_ms);
+        }
+        if let Some(why) = failure {
+            let note = format!("PreStopHook of container {} failed: {why}", container.plan.name);
+            out.push(Command::Say { warning: true, reason: "FailedPreStopHook", note });
+        }
+    }
+
+    /// How long the Pod may run in all, in milliseconds; none once its end is certain.
+    pub fn may_run_ms(&self) -> Option<u64> {
+        self.plan.deadline_ms.filter(|_| self.goes_on())
+    }
+
+    fn goes_on(&self) -> bool {
+        !self.ending() && !matches!(self.phase(), "Succeeded" | "Failed")
+    }
+
+    fn expire(&mut self, out: &mut Vec<Command>) {
+        if self.goes_on() {
+            self.expired = true;
+            let note = "Pod was active on the node longer than the specified deadline".to_owned();
+            out.push(Command::Say { warning: false, reason: "DeadlineExceeded", note });
         }
     }
 
@@ -256,7 +237,7 @@ impl PodMachine {
     /// What is due now: the whole Pod is looked at, whatever came before.
     pub fn advance(&mut self, now: Now) -> Vec<Command> {
         let mut commands = Vec::new();
-        if let Some(grace_ms) = self.deleting {
+        if let Some(grace_ms) = self.deleting.or(self.expired.then_some(self.plan.grace_ms)) {
             for index in 0..self.containers.len() {
                 self.stop(index, grace_ms, None, now, &mut commands);
             }
@@ -268,11 +249,11 @@ impl PodMachine {
         } else {
             self.start_due(now, &mut commands);
         }
-        if self.deleting.is_none() && self.main_over() {
+        if !self.ending() && self.main_over() {
             self.stop_sidecars(now, &mut commands);
         }
         self.kill_due(now, &mut commands);
-        if self.deleting.is_none() {
+        if !self.ending() {
             for index in 0..self.containers.len() {
                 let Some(container) = self.containers.get_mut(index) else { continue };
                 let attempt = container.attempt;
@@ -291,18 +272,6 @@ impl PodMachine {
                 self.stop(index, grace_ms, None, now, commands);
             }
         }
-    }
-
-    /// True when it is this container's turn: init containers one by one, then the main ones together. One that stays beside them and
-    /// ended has its turn at once.
-    fn turn(&self, index: usize) -> bool {
-        let again = |container: &Container| container.plan.sidecar && is_past(container);
-        if self.containers.get(index).is_some_and(again) {
-            return !self.main_over();
-        }
-        let first_init = self.containers.iter().position(|container| container.plan.init && !is_past(container));
-        let init = self.containers.get(index).is_some_and(|container| container.plan.init);
-        first_init.map_or(!init, |first| first == index)
     }
 
     fn start_due(&mut self, now: Now, commands: &mut Vec<Command>) {
@@ -328,27 +297,5 @@ impl PodMachine {
                 commands.push(Command::Kill { index });
             }
         }
-    }
-
-    /// When [`PodMachine::advance`] must be called next (monotonic milliseconds), if by itself at all.
-    pub fn next_ms(&self) -> Option<u64> {
-        let prepare = (!self.prepared && !self.preparing && self.deleting.is_none()).then_some(self.prepare_at_ms);
-        let each = self.containers.iter().enumerate().filter_map(|(index, container)| match &container.state {
-            State::Waiting { until_ms, .. } if self.prepared && self.deleting.is_none() => {
-                self.turn(index).then_some(*until_ms)
-            }
-            State::Stopping { kill_ms, .. } => *kill_ms,
-            State::Running { .. } if self.deleting.is_none() => container.next_probe_ms(),
-            _ => None,
-        });
-        each.chain(prepare).min()
-    }
-}
-
-/// Whether an init container no longer holds back what comes after it.
-fn is_past(container: &Container) -> bool {
-    match &container.state {
-        State::Ended(exit) if !container.plan.sidecar => exit.succeeded(),
-        _ => container.plan.sidecar && (container.started || container.last.is_some()),
     }
 }

@@ -26,6 +26,8 @@ pub struct ContainerPlan {
     pub sidecar: bool,
     /// Probes by kind.
     pub probes: Vec<(ProbeKind, ProbeSettings)>,
+    /// It has a preStop hook.
+    pub hook: bool,
 }
 
 /// A Pod to run.
@@ -37,6 +39,8 @@ pub struct PodPlan {
     pub restart: RestartPolicy,
     /// Milliseconds from SIGTERM to SIGKILL.
     pub grace_ms: u64,
+    /// Milliseconds that the whole Pod may take, from its start; none without a bound.
+    pub deadline_ms: Option<u64>,
 }
 
 impl PodPlan {
@@ -54,6 +58,7 @@ impl PodPlan {
             containers: init.chain(main).collect(),
             restart,
             grace_ms: spec.termination_grace_period_seconds.unwrap_or(30).max(0).unsigned_abs() * 1000,
+            deadline_ms: spec.active_deadline_seconds.map(|seconds| seconds.max(0).unsigned_abs().saturating_mul(1000)),
         }
     }
 }
@@ -69,5 +74,6 @@ fn plan(container: &Container, init: bool) -> ContainerPlan {
         .into_iter()
         .filter(|_| !init || sidecar)
         .filter_map(|(kind, probe)| probe.as_ref().map(|probe| (kind, ProbeSettings::of(probe, kind))));
-    ContainerPlan { name: container.name.clone(), init, sidecar, probes: probes.collect() }
+    let hook = container.lifecycle.as_ref().is_some_and(|lifecycle| lifecycle.pre_stop.is_some());
+    ContainerPlan { name: container.name.clone(), init, sidecar, probes: probes.collect(), hook }
 }

@@ -282,6 +282,62 @@ fn a_sidecar_starts_first_stays_beside_the_main_one_and_ends_after_it() {
     assert_eq!(machine.next_ms(), None);
 }
 
+#[test]
+fn a_hook_takes_of_the_grace_and_leaves_two_seconds_in_any_case() {
+    let hooked = || {
+        let hook = json!({ "preStop": { "sleep": { "seconds": 1 } } });
+        let mut machine = machine(json!({ "containers": [{ "name": "a", "lifecycle": hook }] }));
+        machine.advance(at(0));
+        machine.handle(Input::Prepared, at(0));
+        started(&mut machine, 0, at(0));
+        machine
+    };
+    let over = |failure: Option<&str>| Input::Hooked { index: 0, attempt: 0, failure: failure.map(str::to_owned) };
+    let mut quick = hooked();
+    assert_eq!(
+        orders(quick.handle(Input::Delete { grace_ms: 10_000 }, at(1))),
+        [Command::Stop { index: 0, grace_ms: 10_000 }]
+    );
+    quick.handle(over(None), at(3));
+    assert_eq!(quick.next_ms(), Some(11_000), "the grace counts from the beginning of the hook");
+    let mut late = hooked();
+    late.handle(Input::Delete { grace_ms: 10_000 }, at(1));
+    assert_eq!(orders(late.advance(at(11))), [], "the signal is sent first");
+    let said = late.handle(over(Some("late")), at(11));
+    assert!(matches!(&said[..], [Command::Say { warning: true, reason: "FailedPreStopHook", .. }]));
+    assert_eq!(orders(late.advance(at(13))), [Command::Kill { index: 0 }]);
+    let mut forced = hooked();
+    forced.handle(Input::Delete { grace_ms: 10_000 }, at(1));
+    assert_eq!(orders(forced.handle(Input::Delete { grace_ms: 0 }, at(2))), [Command::Kill { index: 0 }]);
+    forced.handle(Input::Hooked { index: 0, attempt: 7, failure: None }, at(2));
+    assert_eq!(forced.next_ms(), None, "another run's hook changes nothing");
+}
+
+#[test]
+fn a_pod_past_its_deadline_is_stopped_not_restarted_and_failed() {
+    let mut machine = running(at(0));
+    let stop = orders(machine.handle(Input::Expire, at(9)));
+    assert_eq!(stop, [Command::Stop { index: 0, grace_ms: 30_000 }]);
+    assert_eq!(machine.phase(), "Running", "not over while it ends");
+    assert_eq!(machine.handle(Input::Expire, at(10)), [], "it is said once");
+    assert_eq!(orders(machine.handle(Input::Exited { index: 0, attempt: 0, exit: exit(0) }, at(11))), []);
+    assert_eq!((machine.phase(), machine.next_ms(), machine.gone()), ("Failed", None, false));
+}
+
+#[test]
+fn a_pod_that_has_ended_has_no_deadline_any_more() {
+    let spec = json!({ "restartPolicy": "Never", "activeDeadlineSeconds": 5, "containers": [{ "name": "a" }] });
+    let mut machine = machine(spec);
+    assert_eq!(machine.may_run_ms(), Some(5_000));
+    machine.advance(at(0));
+    machine.handle(Input::Prepared, at(0));
+    started(&mut machine, 0, at(0));
+    machine.handle(Input::Exited { index: 0, attempt: 0, exit: exit(0) }, at(1));
+    assert_eq!((machine.phase(), machine.may_run_ms()), ("Succeeded", None));
+    assert_eq!(machine.handle(Input::Expire, at(9)), [], "nor does one that comes late change anything");
+    assert_eq!(machine.phase(), "Succeeded");
+}
+
 proptest::proptest! {
     #[test]
     fn whatever_happens_a_deleted_pod_whose_processes_end_is_gone(seed in proptest::collection::vec((0_u8..6, 0_usize..3), 1..60)) {

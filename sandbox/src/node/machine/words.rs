@@ -36,6 +36,15 @@ pub enum Input {
         /// How.
         exit: Exit,
     },
+    /// A container's preStop hook is over and SIGTERM was sent.
+    Hooked {
+        /// Its index.
+        index: usize,
+        /// Which run.
+        attempt: u32,
+        /// Why the hook failed, if it did.
+        failure: Option<String>,
+    },
     /// A probe answered.
     Probed {
         /// The container's index.
@@ -49,6 +58,8 @@ pub enum Input {
         /// What it said when it failed.
         message: String,
     },
+    /// The Pod has run for as long as its spec allows: it is over.
+    Expire,
     /// The Pod is to go, with this grace.
     Delete {
         /// Milliseconds from SIGTERM to SIGKILL.

@@ -4,3 +4,4 @@ pub mod proc_fs;
 pub mod record;
 pub mod shim;
 pub mod start;
+pub mod strays;

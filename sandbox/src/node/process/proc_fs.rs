@@ -17,14 +17,21 @@ pub fn boot_id() -> String {
     fs::read_to_string("/proc/sys/kernel/random/boot_id").map(|text| text.trim().to_owned()).unwrap_or_default()
 }
 
-/// Pids whose parent is `parent`.
-pub fn children(parent: i32) -> Vec<i32> {
+/// Every process: its pid, its parent, and whether it lives and is no zombie.
+pub fn all() -> Vec<(i32, i32, bool)> {
     let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
     entries
         .flatten()
         .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
-        .filter(|pid| read_stat(*pid).is_some_and(|stat| stat.parent == parent))
+        .filter_map(|pid| read_stat(pid).map(|stat| (pid, stat.parent, !matches!(stat.state, 'Z' | 'X'))))
         .collect()
+}
+
+/// Pids that the kernel lists as children of any thread of `parent`, zombies among them. Reads only what is of `parent`.
+pub fn listed_children(parent: i32) -> Vec<i32> {
+    let threads = fs::read_dir(format!("/proc/{parent}/task")).into_iter().flatten().flatten();
+    let lists = threads.filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok());
+    lists.flat_map(|list| list.split_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<i32>>()).collect()
 }
 
 struct Stat {

@@ -44,9 +44,17 @@ pub struct RunSpec {
     pub log_bytes: u64,
     /// Log files kept, the current one among them.
     pub log_files: u32,
+    /// Processes it may have at once; 0 is no bound.
+    #[serde(default)]
+    pub most_processes: u32,
 }
 
 impl RunSpec {
+    /// What its processes bear in their environment.
+    pub fn mark(&self) -> String {
+        format!("{}/{}/{}", self.pod_uid, self.container, self.attempt)
+    }
+
     /// The back-off this run was started with.
     pub fn backoff(&self) -> Backoff {
         Backoff { wait_ms: self.backoff_ms, exits: self.exits }

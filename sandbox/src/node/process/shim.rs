@@ -7,17 +7,18 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use k8s_openapi::jiff::Timestamp;
 use parking_lot::Mutex;
-use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, kill_process_group, setsid, waitid};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, setsid, waitid};
 use thiserror::Error;
 
-use super::proc_fs;
 use super::record::{RunExit, RunFolder, RunRecord, RunSpec};
+use super::{proc_fs, strays};
 use crate::node::logs::write::LogWriter;
 
 /// Why a shim could not do its work.
@@ -33,6 +34,8 @@ pub enum ShimError {
 
 /// Bytes of a message that are kept, as in Kubernetes.
 const MOST_MESSAGE: u64 = 4096;
+/// How often its processes are counted.
+const COUNT: Duration = Duration::from_secs(1);
 /// Output left in the pipes when the process ended is read for at most this long.
 const DRAIN: Duration = Duration::from_secs(2);
 
@@ -78,12 +81,18 @@ pub fn run(folder: &Path) -> Result<(), ShimError> {
         kill_group(pid);
     }
     let copied = copy_output(&mut child, &spec);
+    let overrun = keep_watch(me, pid, spec.most_processes);
     wait_without_reaping(pid);
     kill_group(pid);
     let status = child.wait();
-    kill_leftovers(me);
+    end_leftovers(me);
     drain(&copied);
-    let exit = RunExit { message: message_of(&spec), ..describe(status, started_ms) };
+    let message = if overrun.load(Ordering::Acquire) {
+        Some(format!("killed: more than {} processes at once, as --max-processes allows", spec.most_processes))
+    } else {
+        message_of(&spec)
+    };
+    let exit = RunExit { message, ..describe(status, started_ms) };
     folder.write("exit.json", &exit).map_err(|error| ShimError::Write("exit.json", error))?;
     recorded.map_err(|error| ShimError::Write("record.json", error))
 }
@@ -205,16 +214,40 @@ fn kill_group(pid: i32) {
     }
 }
 
-/// Processes that left the group were handed to the shim, their nearest subreaper: they end with their container.
-fn kill_leftovers(me: i32) {
-    for _ in 0..8 {
-        let strays = proc_fs::children(me);
-        if strays.is_empty() {
-            return;
+/// Processes that left the group were handed to the shim, their nearest subreaper: they end with their container, also such that go on
+/// forking. What cannot be ended, as a process that waits for a dead disk, keeps nobody waiting.
+fn end_leftovers(me: i32) {
+    strays::end(
+        || strays::descendants(me),
+        || while matches!(waitid(WaitId::All, WaitIdOptions::EXITED | WaitIdOptions::NOHANG), Ok(Some(_))) {},
+    );
+}
+
+/// Buries the orphans that were handed to the shim, counts the container's processes now and then, and ends them all when there are more
+/// than `most`; 0 for no bound. True in what it returns says that it did.
+fn keep_watch(me: i32, main: i32, most: u32) -> Arc<AtomicBool> {
+    let overrun = Arc::new(AtomicBool::new(false));
+    let most = usize::try_from(most).unwrap_or(usize::MAX);
+    let told = overrun.clone();
+    // Ends with the shim.
+    thread::spawn(move || {
+        loop {
+            thread::sleep(COUNT);
+            bury_orphans(me, main);
+            if most > 0 && strays::count(me, most) > most {
+                told.store(true, Ordering::Release);
+                strays::end(|| strays::descendants(me), || bury_orphans(me, main));
+            }
         }
-        for stray in strays.into_iter().filter_map(Pid::from_raw) {
-            let _ = kill_process(stray, Signal::KILL);
-            let _ = waitid(WaitId::Pid(stray), WaitIdOptions::EXITED);
+    });
+    overrun
+}
+
+/// All but the container's main process, whose zombie keeps its group's id from being used again.
+fn bury_orphans(me: i32, main: i32) {
+    for orphan in proc_fs::listed_children(me).into_iter().filter(|child| *child != main) {
+        if let Some(orphan) = Pid::from_raw(orphan) {
+            let _still_living = waitid(WaitId::Pid(orphan), WaitIdOptions::EXITED | WaitIdOptions::NOHANG);
         }
     }
 }

@@ -10,8 +10,8 @@ use thiserror::Error;
 use tokio::net::unix::pipe;
 use tokio::process::Command;
 
-use super::proc_fs;
 use super::record::{Found, RunExit, RunFolder, RunRecord, RunSpec};
+use super::{proc_fs, strays};
 use crate::node::machine::container::{Exit, LOST};
 
 /// Why a run could not be started.
@@ -91,6 +91,9 @@ pub async fn wait_for_end(folder: &RunFolder, record: &RunRecord) -> Exit {
         _ => {
             signal(record, Signal::KILL);
             wait_for_process(record.pid, record.start_ticks).await;
+            // The shim would have ended them.
+            let run = folder.spec().map(|spec| spec.mark());
+            let _ = tokio::task::spawn_blocking(move || run.is_some_and(|run| end_marked(&run))).await;
             lost(record.started_ms)
         }
     }
@@ -117,6 +120,15 @@ async fn wait_for_process(pid: i32, ticks: u64) {
     while proc_fs::is_alive(pid, ticks) {
         tokio::time::sleep(LOOK_AGAIN).await;
     }
+}
+
+/// Ends every process whose mark begins so; false when some would not end.
+pub fn end_marked(mark: &str) -> bool {
+    let ended = strays::end(|| strays::marked(mark), || ());
+    if !ended {
+        tracing::warn!(mark, "processes of a container that would not end are left");
+    }
+    ended
 }
 
 /// Sends a signal to the run's process group; false when the process is not the one recorded any more.

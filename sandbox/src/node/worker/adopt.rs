@@ -34,9 +34,13 @@ impl Worker {
             Found::Ended(exit) => AdoptedState::Ended(exit_of(&exit)),
             Found::Abandoned(record) => {
                 start::signal(&record, Signal::KILL);
+                end_rest(spec.mark()).await;
                 AdoptedState::Ended(lost(record.started_ms))
             }
-            Found::Lost(record) => AdoptedState::Ended(self.lost_run(record)),
+            Found::Lost(record) => {
+                end_rest(spec.mark()).await;
+                AdoptedState::Ended(self.lost_run(record))
+            }
             Found::Beginning => match start::await_record(&folder, &self.uid).await {
                 Ok(Outcome::Running(record)) => self.adopt_running(index, name, attempt, folder, record),
                 Ok(Outcome::Ended(exit)) => AdoptedState::Ended(exit_of(&exit)),
@@ -70,6 +74,11 @@ impl Worker {
         self.runs.insert(index, run);
         AdoptedState::Running { started_ms, was_ready }
     }
+}
+
+/// What the run forked would hold its ports and volumes beside the next attempt; its shim would have ended it.
+async fn end_rest(mark: String) {
+    let _ended = tokio::task::spawn_blocking(move || start::end_marked(&mark)).await;
 }
 
 fn describe(state: &AdoptedState) -> &'static str {

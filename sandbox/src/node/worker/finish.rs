@@ -17,6 +17,8 @@ const RETRY: Duration = Duration::from_secs(1);
 impl Worker {
     /// Reports the end, lets the API forget the Pod, removes what is left of it. Tries until the API server answers.
     pub(super) async fn finish(&mut self) {
+        // Before the API forgets the Pod: whoever hears that it is gone finds nothing of it.
+        end_strays(&self.uid).await;
         if self.missing {
             return clear(&self.node, &self.uid);
         }
@@ -37,6 +39,12 @@ impl Worker {
         }
         clear(&self.node, &self.uid);
     }
+}
+
+/// Ends the Pod's processes that nobody keeps any more.
+async fn end_strays(uid: &str) {
+    let mark = format!("{uid}/");
+    let _ = tokio::task::spawn_blocking(move || start::end_marked(&mark)).await;
 }
 
 /// Removes everything of a Pod except data volumes.
@@ -82,6 +90,7 @@ pub async fn remove_orphan(node: &Node, uid: &str, grace: Duration) {
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
+    end_strays(uid).await;
     clear(node, uid);
     tracing::info!(pod = uid, processes = records.len(), "orphan removed");
 }

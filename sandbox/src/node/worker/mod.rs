@@ -56,6 +56,8 @@ struct Worker {
     pod: Arc<Pod>,
     machine: PodMachine,
     runs: HashMap<usize, Run>,
+    /// preStop hooks under way: they end with their container.
+    hooks: HashMap<usize, tokio::task::AbortHandle>,
     happenings: mpsc::Sender<Happening>,
     said: HashMap<String, u64>,
     report: report::Report,
@@ -83,6 +85,7 @@ pub async fn run(node: Node, pod: Arc<Pod>, inbox: mpsc::Receiver<Message>) {
         uid: pod.uid().unwrap_or_default(),
         machine,
         runs: HashMap::new(),
+        hooks: HashMap::new(),
         happenings,
         said: HashMap::new(),
         report: report::Report::default(),
@@ -118,6 +121,9 @@ impl Worker {
         let mut secrets = self.node.secrets.changes();
         loop {
             let now = self.node.clock.now();
+            if self.expires_ms().is_some_and(|at| at <= now.mono_ms) {
+                self.input(Input::Expire);
+            }
             let commands = self.machine.advance(now);
             self.execute(commands);
             self.report_if_changed();
@@ -143,9 +149,20 @@ impl Worker {
     }
 
     fn sleep_ms(&self, now_ms: u64) -> u64 {
-        let due = [self.machine.next_ms(), self.report.next_ms(), Some(self.refresh_at_ms).filter(|at| *at > 0)];
+        let refresh = Some(self.refresh_at_ms).filter(|at| *at > 0);
+        let due = [self.machine.next_ms(), self.report.next_ms(), refresh, self.expires_ms()];
         let due = due.into_iter().flatten().min().unwrap_or(u64::MAX);
         due.saturating_sub(now_ms).clamp(1, LONGEST_SLEEP_MS)
+    }
+
+    /// When the Pod has run for as long as it may, in monotonic milliseconds; none once that has been said.
+    fn expires_ms(&self) -> Option<u64> {
+        let allowed = self.machine.may_run_ms()?;
+        let told = self.pod.status.as_ref().and_then(|status| status.start_time.as_ref());
+        let began_ms = told.map_or(self.taken_ms, |time| time.0.as_millisecond());
+        let now = self.node.clock.now();
+        let ran_ms = u64::try_from(now.wall_ms.saturating_sub(began_ms)).unwrap_or(0);
+        Some(now.mono_ms + allowed.saturating_sub(ran_ms))
     }
 
     fn heed(&mut self, pod: Arc<Pod>) {
@@ -167,6 +184,11 @@ impl Worker {
     }
 
     fn input(&mut self, input: Input) {
+        if let Input::Exited { index, .. } = &input
+            && let Some(hook) = self.hooks.remove(index)
+        {
+            hook.abort();
+        }
         let commands = self.machine.handle(input, self.node.clock.now());
         self.execute(commands);
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{Container, Pod, Probe};
+use k8s_openapi::api::core::v1::{Container, LifecycleHandler, Pod, Probe};
 use kube::ResourceExt;
 use rustix::process::Signal;
 
@@ -16,9 +16,10 @@ use crate::node::logs::log_path;
 use crate::node::machine::Input;
 use crate::node::machine::backoff::Backoff;
 use crate::node::machine::probe::ProbeKind;
-use crate::node::probing::{self, Target};
+use crate::node::probing::{self, ProbeError, Target};
 use crate::node::process::record::{RunFolder, RunSpec, attempts};
 use crate::node::process::start::{self, Outcome, exit_of};
+use crate::node::process::strays::MARK;
 use crate::node::shared::Node;
 use crate::node::volume::place;
 use crate::node::volume::source::{self, Shelf, VolumeError};
@@ -87,7 +88,7 @@ impl Setting {
             Some(path) => folder.join(path),
             None => folder,
         };
-        Ok(RunSpec {
+        let mut spec = RunSpec {
             pod_uid: self.uid.clone(),
             container: container.name.clone(),
             attempt,
@@ -101,7 +102,11 @@ impl Setting {
             log: log_path(&settings.state, &self.uid, &container.name, attempt),
             log_bytes: settings.log_bytes,
             log_files: settings.log_files,
-        })
+            most_processes: settings.most_processes,
+        };
+        let mark = spec.mark();
+        spec.env.push((MARK.to_owned(), mark));
+        Ok(spec)
     }
 }
 
@@ -229,33 +234,29 @@ impl Worker {
         }
     }
 
-    /// Runs the preStop hook, then sends SIGTERM, in a task.
+    /// Runs the preStop hook, then sends SIGTERM, in a task. Without a grace there is no hook.
     pub(super) fn stop(&mut self, index: usize, grace_ms: u64) {
         let Some(run) = self.runs.get(&index).cloned() else { return };
         let Some(container) = self.container(index) else { return };
-        let hook = container.lifecycle.clone().and_then(|lifecycle| lifecycle.pre_stop);
-        let target = self.target(index, container);
-        tokio::spawn(async move {
-            if let Some(hook) = hook {
-                let limit = Duration::from_millis(grace_ms);
-                let hooking = async {
-                    if let Some(exec) = &hook.exec {
-                        probing::run(exec.command.as_deref().unwrap_or(&[]), &target, limit).await
-                    } else if let Some(action) = &hook.http_get {
-                        probing::http_get(action, &target).await
-                    } else {
-                        if let Some(sleep) = &hook.sleep {
-                            tokio::time::sleep(Duration::from_secs(sleep.seconds.max(0).unsigned_abs())).await;
-                        }
-                        Ok(())
-                    }
-                };
-                if let Ok(Err(error)) = tokio::time::timeout(limit, hooking).await {
-                    tracing::warn!(pod = %run.record.pod_uid, error = %error, "prestop hook failed");
-                }
-            }
+        let hook = container.lifecycle.clone().and_then(|lifecycle| lifecycle.pre_stop).filter(|_| grace_ms > 0);
+        let Some(hook) = hook else {
             start::signal(&run.record, Signal::TERM);
+            return;
+        };
+        let target = self.target(index, container);
+        let happenings = self.happenings.clone();
+        let hooking = tokio::spawn(async move {
+            let limit = Duration::from_millis(grace_ms);
+            let ended = tokio::time::timeout(limit, run_hook(&hook, &target, limit)).await;
+            let failure = match ended {
+                Ok(Ok(())) => None,
+                Ok(Err(error)) => Some(error.to_string()),
+                Err(_) => Some(format!("not over within the grace of {} s", limit.as_secs())),
+            };
+            start::signal(&run.record, Signal::TERM);
+            let _ = happenings.send(Happening::Input(Input::Hooked { index, attempt: run.attempt, failure })).await;
         });
+        self.hooks.insert(index, hooking.abort_handle());
     }
 
     /// Sends SIGKILL.
@@ -264,6 +265,19 @@ impl Worker {
             start::signal(&run.record, Signal::KILL);
         }
     }
+}
+
+async fn run_hook(hook: &LifecycleHandler, target: &Target, limit: Duration) -> Result<(), ProbeError> {
+    if let Some(exec) = &hook.exec {
+        return probing::run(exec.command.as_deref().unwrap_or(&[]), target, limit).await;
+    }
+    if let Some(action) = &hook.http_get {
+        return probing::http_get(action, target).await;
+    }
+    if let Some(sleep) = &hook.sleep {
+        tokio::time::sleep(Duration::from_secs(sleep.seconds.max(0).unsigned_abs())).await;
+    }
+    Ok(())
 }
 
 async fn begin(node: &Node, index: usize, spec: &RunSpec) -> Happening {

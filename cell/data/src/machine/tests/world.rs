@@ -77,6 +77,8 @@ pub(super) fn limits() -> Limits {
         cursor_entries: 5,
         cursor_us: 50_000,
         copy_retention_us: 10_000_000,
+        // Few messages are written: what is tried is ranges at all.
+        least_run: 2,
         ..Limits::default()
     }
 }

@@ -157,7 +157,15 @@ impl Source for CqlTable {
         let read_at = Instant::now();
         // No partition has the lowest token, and the server takes it as "no bound".
         let Some(tokens) = Tokens::new(tokens.first.max(i64::MIN + 1), tokens.last) else {
-            return Ok(Page { rows: vec![], next: None, read: 0, read_at, took: read_at.elapsed(), tombstones: None });
+            return Ok(Page {
+                rows: vec![],
+                next: None,
+                read: 0,
+                read_at,
+                took: read_at.elapsed(),
+                tombstones: None,
+                mark: None,
+            });
         };
         let mut statement = self.scan.clone();
         statement.set_page_size(self.page_rows(at_most));
@@ -190,7 +198,7 @@ impl Source for CqlTable {
             PagingStateResponse::NoMorePages => None,
         };
         let read = rows.len() as u64;
-        Ok(Page { rows, next, read, read_at, took: read_at.elapsed(), tombstones })
+        Ok(Page { rows, next, read, read_at, took: read_at.elapsed(), tombstones, mark: None })
     }
 
     async fn read(&self, key: &Row) -> Result<Option<Row>, StreamError> {

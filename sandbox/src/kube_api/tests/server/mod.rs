@@ -3,6 +3,7 @@
 mod access;
 mod custom;
 mod deletion;
+mod differential;
 mod jobs;
 mod kubectl;
 mod objects;

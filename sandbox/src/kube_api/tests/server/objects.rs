@@ -331,6 +331,18 @@ async fn services_get_node_ports_of_their_own() {
     assert_eq!(kept["spec"]["ports"][0]["nodePort"], port);
     let plain = s.merge(&format!("{path}/one"), json!({"spec": {"type": "ClusterIP", "clusterIP": "None"}})).await.ok();
     assert!(plain["spec"]["ports"][0].get("nodePort").is_none());
+    assert!(plain["spec"].get("externalTrafficPolicy").is_none(), "it went with the type that has it");
+    let balanced = s.merge(&format!("{path}/one"), json!({"spec": {"type": "LoadBalancer"}})).await;
+    balanced.refused(422, "Invalid");
+    let two =
+        s.post(path, json!({"metadata": {"name": "two"}, "spec": {"type": "LoadBalancer", "ports": [{"port": 80}]}}));
+    assert_eq!(two.await.ok()["spec"]["allocateLoadBalancerNodePorts"], true);
+    let plain = s.merge(&format!("{path}/two"), json!({"spec": {"type": "ClusterIP"}})).await.ok();
+    assert!(
+        ["externalTrafficPolicy", "allocateLoadBalancerNodePorts"]
+            .iter()
+            .all(|field| plain["spec"].get(field).is_none())
+    );
     s.stop().await;
 }
 

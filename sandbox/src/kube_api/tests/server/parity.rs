@@ -85,6 +85,12 @@ fn config_map_steps() -> Vec<Step> {
         patch(&at("a?fieldManager=two"), APPLY, data(json!({"m": "5", "z": "1"}))),
         patch(&at("a?fieldManager=two"), APPLY, data(json!({"m": "5"}))),
         patch(&at("a?fieldManager=two"), APPLY, config_map("bb", "1")),
+        patch(&at("a?fieldManager=two"), APPLY, json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"z": "1"}})),
+        patch(
+            &at("unmade?fieldManager=two"),
+            APPLY,
+            json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"z": "1"}}),
+        ),
         patch(
             &at("a?fieldManager=two"),
             APPLY,
@@ -129,6 +135,39 @@ fn pod_steps() -> Vec<Step> {
         delete(&format!("{pods}/p"), json!({"gracePeriodSeconds": 5})),
         delete(&format!("{pods}/p"), json!({"gracePeriodSeconds": 0})),
         get(&format!("{pods}/p")),
+    ]
+}
+
+/// Evictions under a budget that has been counted: refused while it allows none.
+fn eviction_steps() -> Vec<Step> {
+    let pods = "/api/v1/namespaces/NS/pods";
+    let budgets = "/apis/policy/v1/namespaces/NS/poddisruptionbudgets";
+    let at = |rest: &str| format!("{pods}/guarded/{rest}");
+    let mut guarded = pod("guarded");
+    guarded["metadata"]["labels"] = json!({"app": "guarded"});
+    let eviction = |name: &str| json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}});
+    let budget = json!({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "guard"},
+        "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "guarded"}}}});
+    let counted = |generation: i64| json!({"status": {"observedGeneration": generation, "desiredHealthy": 1, "currentHealthy": 1, "expectedPods": 1}});
+    let bound = json!({"metadata": {"name": "guarded"}, "target": {"kind": "Node", "name": "n1"}});
+    let running = json!({"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}});
+    vec![
+        post(pods, guarded),
+        post(&at("binding"), bound),
+        post(budgets, budget),
+        patch(&at("status"), MERGE, running),
+        patch(&format!("{budgets}/guard/status"), MERGE, counted(1)),
+        post(&at("eviction"), eviction("guarded")),
+        post(&at("eviction"), eviction("another")),
+        post(&format!("{pods}/nobody/eviction"), eviction("nobody")),
+        patch(&format!("{budgets}/guard"), MERGE, json!({"spec": {"minAvailable": 2}})),
+        patch(&format!("{budgets}/guard/status"), MERGE, counted(2)),
+        post(&at("eviction"), eviction("guarded")),
+        delete(&format!("{budgets}/guard"), json!({})),
+        post(&format!("{}?dryRun=All", at("eviction")), eviction("guarded")),
+        get(&at("")[..at("").len() - 1]),
+        post(&at("eviction"), json!({"metadata": {"name": "guarded"}, "deleteOptions": {"gracePeriodSeconds": 0}})),
+        get(&at("")[..at("").len() - 1]),
     ]
 }
 
@@ -314,9 +353,10 @@ fn view(answer: &Answer, path: &str) -> Value {
         .map(|c| format!("{} {}", c["reason"], c["field"]))
         .collect();
     if body["kind"] == "Status" {
+        let again = body["details"]["retryAfterSeconds"].is_number();
         // Where the faults of a definition lie is told by other paths; that they are told is what matters.
         let causes = if path.starts_with(DEFINITIONS) { json!(null) } else { json!(causes) };
-        return json!({"code": answer.code, "reason": body["reason"], "causes": causes});
+        return json!({"code": answer.code, "reason": body["reason"], "causes": causes, "says when to try again": again});
     }
     let meta = &body["metadata"];
     let owners: BTreeSet<String> = meta["managedFields"]
@@ -371,9 +411,17 @@ async fn a_real_server_answers_the_same() {
         assert_eq!(made.code, 201, "{}", made.body);
         until_served(client, &namespace).await;
     }
-    let steps = [config_map_steps(), pod_steps(), job_steps(), deployment_steps(), widget_steps(), bad_definitions()]
-        .into_iter()
-        .flatten();
+    let steps = [
+        config_map_steps(),
+        pod_steps(),
+        eviction_steps(),
+        job_steps(),
+        deployment_steps(),
+        widget_steps(),
+        bad_definitions(),
+    ]
+    .into_iter()
+    .flatten();
     let mut differing = Vec::new();
     for (i, step) in steps.enumerate() {
         let theirs = take(&real, &step, &namespace).await;
