@@ -13,7 +13,6 @@ import subprocess
 import sys
 import tempfile
 import time
-import traceback
 from pathlib import Path
 
 import suite
@@ -327,25 +326,7 @@ CHECKS = [
 
 def inside(folder, programs, wanted):
     world = World(programs, folder)
-    passed, failed = 0, 0
-    try:
-        world.start()
-        for check in CHECKS:
-            if wanted and check.__name__ not in wanted:
-                continue
-            log(check.__name__.replace("_", " "))
-            try:
-                check(world)
-                passed += 1
-            except Exception:
-                traceback.print_exc()
-                failed += 1
-                world.explain()
-                break  # the next ones build on it
-    finally:
-        world.close()
-    print(f"\n{passed} passed, {failed} failed, {len(wanted or CHECKS) - passed - failed} skipped", flush=True)
-    return 1 if failed else 0
+    return 0 if suite.run_checks(world, world.start, CHECKS, wanted) else 1
 
 
 def main():

@@ -379,15 +379,12 @@ CHECKS = [
 ]
 
 
-def main():
-    programs = Path(sys.argv[1]).resolve()
-    wanted = sys.argv[2:]
-    folder = Path(tempfile.mkdtemp(prefix="cellplane-real-"))
-    world = World(programs, folder)
+def run_checks(world, start, checks, wanted):
+    """Runs the checks, all or those named in `wanted`, up to the first that fails: the next ones build on it. True if none failed."""
     passed, failed = 0, 0
     try:
-        world.control.start()
-        for check in CHECKS:
+        start()
+        for check in checks:
             if wanted and check.__name__ not in wanted:
                 continue
             log(check.__name__.replace("_", " "))
@@ -398,12 +395,18 @@ def main():
                 traceback.print_exc()
                 failed += 1
                 world.explain()
-                break  # the next ones build on it
+                break
     finally:
         world.close()
-    skipped = len(wanted or CHECKS) - passed - failed
-    print(f"\n{passed} passed, {failed} failed, {skipped} skipped")
-    if failed:
+    print(f"\n{passed} passed, {failed} failed, {len(wanted or checks) - passed - failed} skipped", flush=True)
+    return not failed
+
+
+def main():
+    programs = Path(sys.argv[1]).resolve()
+    folder = Path(tempfile.mkdtemp(prefix="cellplane-real-"))
+    world = World(programs, folder)
+    if not run_checks(world, world.control.start, CHECKS, sys.argv[2:]):
         print(f"logs are in {folder}")
         return 1
     shutil.rmtree(folder, ignore_errors=True)

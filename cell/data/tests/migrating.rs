@@ -26,6 +26,20 @@ use fleet::*;
 
 type Client = cell_proto::v1::data_service_client::DataServiceClient<tonic::transport::Channel>;
 
+/// A cutover from the old store to the new one, which waits long and loses nothing.
+fn forward(log: &str, expected_term: u64) -> CutOverRequest {
+    CutOverRequest {
+        log: log.into(),
+        run_id: "run-1".into(),
+        from: "old".into(),
+        to: "new".into(),
+        expected_term,
+        hold_limit_ms: 10_000,
+        accept_loss: false,
+        expected_restarts: 0,
+    }
+}
+
 /// A store that can be made to hang, or to fail.
 #[derive(Default)]
 struct Mood {
@@ -286,16 +300,7 @@ async fn a_target_that_hangs_or_fails_holds_the_origin_up_in_nothing() {
     let status = client.copy_status(status).await.unwrap().into_inner();
     assert_eq!((status.logs, status.behind), (1, 1));
     let reply = ship(&mut client, &log).await;
-    let mut refused = CutOverRequest {
-        log: log.clone(),
-        run_id: "run-1".into(),
-        from: "old".into(),
-        to: "new".into(),
-        expected_term: reply.term,
-        hold_limit_ms: 300,
-        accept_loss: false,
-        expected_restarts: 0,
-    };
+    let mut refused = CutOverRequest { hold_limit_ms: 300, ..forward(&log, reply.term) };
     let cut = client.cut_over(refused.clone()).await.unwrap().into_inner();
     assert!(!cut.cut && cut.refusal.unwrap().why().is_retryable());
     refused.accept_loss = true;
@@ -319,16 +324,7 @@ async fn a_lost_origin_is_failed_over_from_with_the_entries_at_risk_named() {
     two.new.mood.store(0, Ordering::Relaxed);
     shipped(&mut client, &log).await;
     two.old.mood.store(1, Ordering::Relaxed);
-    let request = CutOverRequest {
-        log: log.clone(),
-        run_id: "run-1".into(),
-        from: "old".into(),
-        to: "new".into(),
-        expected_term: reply.term,
-        hold_limit_ms: 1000,
-        accept_loss: true,
-        expected_restarts: 0,
-    };
+    let request = CutOverRequest { hold_limit_ms: 1000, accept_loss: true, ..forward(&log, reply.term) };
     let cut = client.cut_over(request).await.unwrap().into_inner();
     assert!(cut.cut, "{cut:?}");
     assert_eq!((cut.at_risk, cut.at_risk_unknown), (0, false), "its owner knows that the copy had everything");
@@ -362,16 +358,7 @@ async fn lost_origin() -> (Two, Data, String, i64, CutOverRequest) {
     two.migration(true, 0);
     insist(&mut client, two.fleet.request(&log, message(channel_id, "m0"))).await;
     let reply = shipped(&mut client, &log).await;
-    let request = CutOverRequest {
-        log: log.clone(),
-        run_id: "run-1".into(),
-        from: "old".into(),
-        to: "new".into(),
-        expected_term: reply.term,
-        hold_limit_ms: 1000,
-        accept_loss: true,
-        expected_restarts: 0,
-    };
+    let request = CutOverRequest { hold_limit_ms: 1000, accept_loss: true, ..forward(&log, reply.term) };
     (two, first, log, channel_id, request)
 }
 
@@ -450,16 +437,7 @@ async fn a_copy_begun_anew_since_it_was_verified_is_not_cut_over_to() {
     let mut client = data.client().await;
     let anew = shipped(&mut client, &log).await;
     assert_eq!(anew.restarts, 1);
-    let mut request = CutOverRequest {
-        log: log.clone(),
-        run_id: "run-1".into(),
-        from: "old".into(),
-        to: "new".into(),
-        expected_term: anew.term,
-        hold_limit_ms: 10_000,
-        accept_loss: false,
-        expected_restarts: 0,
-    };
+    let mut request = forward(&log, anew.term);
     let late = client.cut_over(request.clone()).await.unwrap().into_inner();
     assert_eq!(late.refusal.unwrap().why(), Reason::CopyNotReady);
     // Nor when the origin is lost: the copy lacks what is older.
@@ -567,16 +545,7 @@ async fn killed_after(seal: u64) {
     let mut cutting = client.clone();
     let asked = log.clone();
     let cut = tokio::spawn(async move {
-        let request = CutOverRequest {
-            log: asked,
-            run_id: "run-1".into(),
-            from: "old".into(),
-            to: "new".into(),
-            expected_term: before.term,
-            hold_limit_ms: 10_000,
-            accept_loss: false,
-            expected_restarts: 0,
-        };
+        let request = forward(&asked, before.term);
         cutting.cut_over(request).await
     });
     tokio::time::timeout(Duration::from_secs(20), two.old.sprung.notified()).await.unwrap();
@@ -640,16 +609,7 @@ async fn who_never_owned_a_lost_log_says_that_it_does_not_know_what_is_at_risk()
     two.new.mood.store(0, Ordering::Relaxed);
     let second = two.data("a-data-1").await;
     let mut client = second.client().await;
-    let request = CutOverRequest {
-        log: log.clone(),
-        run_id: "run-1".into(),
-        from: "old".into(),
-        to: "new".into(),
-        expected_term: reply.term,
-        hold_limit_ms: 1000,
-        accept_loss: true,
-        expected_restarts: 0,
-    };
+    let request = CutOverRequest { hold_limit_ms: 1000, accept_loss: true, ..forward(&log, reply.term) };
     for _ in 0..2 {
         let cut = client.cut_over(request.clone()).await.unwrap().into_inner();
         assert!(cut.cut && cut.at_risk_unknown && cut.at_risk == 0, "{cut:?}");

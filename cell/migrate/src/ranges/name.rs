@@ -19,18 +19,20 @@ impl Machine {
             return;
         }
         lease.named_slow = true;
-        let finding = Finding {
+        let so_far = format!("at work for {seconds} s after {} rows", lease.counted.rows);
+        self.found(self.slow(lease, &so_far), records);
+    }
+
+    /// A range that takes long, and what there is to say of it.
+    fn slow(&self, lease: &Lease, so_far: &str) -> Finding {
+        Finding {
             table: self.lanes[lease.lane].name.table.clone(),
             first_token: lease.tokens.first,
             last_token: lease.tokens.last,
             partition: String::new(),
             kind: FindingKind::Slow,
-            message: format!(
-                "at work for {seconds} s after {} rows; look for large partitions and tombstones in it",
-                lease.counted.rows
-            ),
-        };
-        self.found(finding, records);
+            message: format!("{so_far}; look for large partitions and tombstones in it"),
+        }
     }
 
     /// It goes about as fast as it may: what takes long then is no fault of the range.
@@ -48,20 +50,9 @@ impl Machine {
         let slow = ranges >= LEAST_RANGES && took_ms >= LEAST_SLOW_MS && took_ms >= mean_ms.saturating_mul(MUCH_LONGER);
         if slow && named < MOST_NAMED && !lease.named_slow && !self.is_held_back(lease, now_ms) {
             self.lanes[lease.lane].took.named += 1;
-            let finding = Finding {
-                table: self.lanes[lease.lane].name.table.clone(),
-                first_token: lease.tokens.first,
-                last_token: lease.tokens.last,
-                partition: String::new(),
-                kind: FindingKind::Slow,
-                message: format!(
-                    "took {:.1} s for {} rows, the others {:.1} s; look for large partitions and tombstones in it",
-                    took_ms as f64 / 1000.0,
-                    lease.counted.rows,
-                    mean_ms as f64 / 1000.0
-                ),
-            };
-            self.found(finding, records);
+            let (took, mean, rows) = (took_ms as f64 / 1000.0, mean_ms as f64 / 1000.0, lease.counted.rows);
+            let so_far = format!("took {took:.1} s for {rows} rows, the others {mean:.1} s");
+            self.found(self.slow(lease, &so_far), records);
         }
         let took = &mut self.lanes[lease.lane].took;
         (took.ranges, took.all_ms) = (ranges.saturating_add(1), all_ms.saturating_add(took_ms));
